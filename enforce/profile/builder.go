@@ -1,0 +1,214 @@
+package profile
+
+import (
+	"fmt"
+	"slices"
+	"sort"
+	"strings"
+)
+
+// Builder makes a [Profile] out of rules in any order. Rules of one layer on
+// one path or port are united (ORed), as the kernel unites them; rows come out
+// sorted, overlapping port ranges split, so equal rules give equal profiles.
+type Builder struct {
+	layers []Layer
+	err    error // the first one
+
+	byPath map[string]int32
+	paths  []builtPath
+	masks  []Access // len(paths) * len(layers)
+
+	ports []builtPorts
+}
+
+type builtPath struct {
+	path    string
+	missing Missing
+}
+
+type builtPorts struct {
+	layer       int
+	first, last uint16
+	access      Access
+}
+
+// NewBuilder starts a profile of these layers, oldest first.
+func NewBuilder(layers []Layer) *Builder {
+	return &Builder{layers: slices.Clone(layers), byPath: make(map[string]int32)}
+}
+
+// AddPath grants rights in one layer on a path, absolute and clean. With quiet
+// the rule also carries [QuietRule], and access may then be 0. A path that any
+// rule wants to be there (Fail) has to be there. The error is also kept for
+// Build, so callers with no use for the place may ignore it here.
+func (b *Builder) AddPath(layer int, path string, access Access, quiet bool, missing Missing) error {
+	mask, err := b.ruleMask(FS, layer, access, quiet)
+	if err != nil {
+		return b.fail(fmt.Errorf("path %.80q: %w", path, err))
+	}
+	row, ok := b.byPath[path]
+	if !ok {
+		if err := checkPath(path); err != nil {
+			return b.fail(err)
+		}
+		if len(b.paths) >= MaxPathRows {
+			return b.fail(fmt.Errorf("%w: more than %d paths", ErrLimit, MaxPathRows))
+		}
+		row = int32(len(b.paths))
+		b.byPath[path] = row
+		b.paths = append(b.paths, builtPath{path, missing})
+		b.masks = append(b.masks, make([]Access, len(b.layers))...)
+	}
+	if missing == Fail {
+		b.paths[row].missing = Fail
+	}
+	b.masks[int(row)*len(b.layers)+layer] |= mask
+	return nil
+}
+
+// AddPorts grants rights in one layer on the ports first to last, both
+// included. For quiet and the error see AddPath.
+func (b *Builder) AddPorts(layer int, first, last uint16, access Access, quiet bool) error {
+	mask, err := b.ruleMask(Net, layer, access, quiet)
+	if err == nil && first > last {
+		err = fmt.Errorf("%w: the range is empty", ErrInvalid)
+	}
+	if err != nil {
+		return b.fail(fmt.Errorf("ports %d-%d: %w", first, last, err))
+	}
+	b.ports = append(b.ports, builtPorts{layer, first, last, mask})
+	return nil
+}
+
+// ruleMask checks a rule as landlock_add_rule would and gives its mask.
+func (b *Builder) ruleMask(kind Kind, layer int, access Access, quiet bool) (Access, error) {
+	if layer < 0 || layer >= len(b.layers) {
+		return 0, fmt.Errorf("%w: no layer %d", ErrInvalid, layer)
+	}
+	l := &b.layers[layer]
+	if extra := access &^ l.handled(kind); extra != 0 {
+		return 0, fmt.Errorf("%w: layer %q does not handle %s", ErrInvalid, l.Name, kind.Format(extra))
+	}
+	if quiet {
+		return access | QuietRule, nil
+	}
+	if access == 0 {
+		return 0, fmt.Errorf("%w: a rule that grants nothing (it would deny nothing either)", ErrInvalid)
+	}
+	return access, nil
+}
+
+func (b *Builder) fail(err error) error {
+	if b.err == nil {
+		b.err = err
+	}
+	return err
+}
+
+// Build gives the profile, valid, with the lowest ABI that covers what it
+// uses; the caller sets Name, a higher ABI and the policy's choices. The
+// builder is used up.
+func (b *Builder) Build() (*Profile, error) {
+	if b.err != nil {
+		return nil, b.err
+	}
+	p := &Profile{Layers: b.layers, Paths: b.buildPaths(), Ports: b.buildPorts()}
+	p.ABI = 1
+	for _, n := range p.Required() {
+		p.ABI = max(p.ABI, n.ABI)
+	}
+	if err := p.Validate(); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+func (b *Builder) buildPaths() []PathRow {
+	if len(b.paths) == 0 {
+		return nil
+	}
+	order := make([]int32, len(b.paths))
+	for i := range order {
+		order[i] = int32(i)
+	}
+	slices.SortFunc(order, func(x, y int32) int { return strings.Compare(b.paths[x].path, b.paths[y].path) })
+	n := len(b.layers)
+	masks := make([]Access, len(b.masks)) // one backing array for all rows
+	rows := make([]PathRow, len(order))
+	for i, o := range order {
+		m := masks[i*n : (i+1)*n : (i+1)*n]
+		copy(m, b.masks[int(o)*n:])
+		rows[i] = PathRow{Path: b.paths[o].path, Missing: b.paths[o].missing, Access: m}
+	}
+	return rows
+}
+
+// portEdge is where a rule begins (delta +1) or has ended (delta -1).
+type portEdge struct {
+	at     int
+	layer  int
+	access Access
+	delta  int32
+}
+
+// buildPorts sweeps over the edges of all ranges, counting how many open rules
+// grant each bit in each layer. Neighbours with equal masks become one row.
+func (b *Builder) buildPorts() []PortRow {
+	if len(b.ports) == 0 {
+		return nil
+	}
+	edges := make([]portEdge, 0, 2*len(b.ports))
+	for _, r := range b.ports {
+		edges = append(edges,
+			portEdge{int(r.first), r.layer, r.access, +1},
+			portEdge{int(r.last) + 1, r.layer, r.access, -1})
+	}
+	sort.Slice(edges, func(i, j int) bool { return edges[i].at < edges[j].at })
+
+	n := len(b.layers)
+	counts := make([][32]int32, n)
+	now := make([]Access, n)
+	var masks []Access
+	var rows []PortRow
+	for i := 0; i < len(edges); {
+		at := edges[i].at
+		for ; i < len(edges) && edges[i].at == at; i++ {
+			e := &edges[i]
+			for bit := range counts[e.layer] {
+				if e.access&(1<<bit) == 0 {
+					continue
+				}
+				counts[e.layer][bit] += e.delta
+				if counts[e.layer][bit] > 0 {
+					now[e.layer] |= 1 << bit
+				} else {
+					now[e.layer] &^= 1 << bit
+				}
+			}
+		}
+		if i == len(edges) || allZero(now) {
+			continue
+		}
+		last := uint16(edges[i].at - 1)
+		if k := len(rows) - 1; k >= 0 && int(rows[k].Last)+1 == at && slices.Equal(rows[k].Access, now) {
+			rows[k].Last = last
+			continue
+		}
+		masks = append(masks, now...)
+		rows = append(rows, PortRow{First: uint16(at), Last: last, Access: masks[len(masks)-n:]})
+	}
+	// masks has moved while it grew: give all rows the last array.
+	for k := range rows {
+		rows[k].Access = masks[k*n : (k+1)*n : (k+1)*n]
+	}
+	return rows
+}
+
+func allZero(masks []Access) bool {
+	for _, m := range masks {
+		if m != 0 {
+			return false
+		}
+	}
+	return true
+}

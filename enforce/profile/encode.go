@@ -1,0 +1,93 @@
+package profile
+
+import (
+	"encoding/binary"
+	"math/bits"
+)
+
+// The encoding is described byte by byte in docs/profile-format.md. Everything
+// before the version byte may never change; everything after it is the
+// version's own.
+const (
+	magic         = "\x89PDLP\r\n\x1a" // not text, and broken by whatever converts line ends
+	formatVersion = 1
+
+	headDegrade     = 1 << 0
+	headSharedInode = 1 << 1
+	headReferFlat   = 1 << 2
+	headFlatten     = 1 << 3
+	headAll         = headDegrade | headSharedInode | headReferFlat | headFlatten
+
+	minLayerBytes   = 8 // an empty name, six masks of one byte, flags
+	minPathRowBytes = 2 // without masks
+	minPortRowBytes = 2 // without masks
+)
+
+// Encode gives the profile's bytes. They are a function of the profile alone,
+// and [Decode] gives it back. The profile must be valid.
+func (p *Profile) Encode() []byte {
+	b := make([]byte, 0, p.encodedGuess())
+	b = append(b, magic...)
+	b = append(b, formatVersion, byte(p.ABI), p.headFlags())
+	b = appendString(b, p.Name)
+	b = binary.AppendUvarint(b, uint64(len(p.Layers)))
+	for i := range p.Layers {
+		l := &p.Layers[i]
+		b = appendString(b, l.Name)
+		for _, m := range [...]Access{l.FS, l.Net, l.Scope, l.QuietFS, l.QuietNet, l.QuietScope} {
+			b = binary.AppendUvarint(b, uint64(m))
+		}
+		b = append(b, byte(l.Log))
+	}
+	b = binary.AppendUvarint(b, uint64(len(p.Paths)))
+	for i := range p.Paths {
+		r := &p.Paths[i]
+		b = appendString(b, r.Path)
+		b = append(b, byte(r.Missing))
+		b = appendMasks(b, r.Access)
+	}
+	b = binary.AppendUvarint(b, uint64(len(p.Ports)))
+	for i := range p.Ports {
+		r := &p.Ports[i]
+		b = binary.AppendUvarint(b, uint64(r.First))
+		b = binary.AppendUvarint(b, uint64(r.Last-r.First))
+		b = appendMasks(b, r.Access)
+	}
+	return b
+}
+
+func (p *Profile) headFlags() byte {
+	var f byte
+	set := func(bit byte, on bool) {
+		if on {
+			f |= bit
+		}
+	}
+	set(headDegrade, p.Degrade)
+	set(headSharedInode, p.AcceptSharedInode)
+	set(headReferFlat, p.AcceptReferFlatten)
+	set(headFlatten, p.Flatten)
+	return f
+}
+
+// encodedGuess is about the size of the encoding, so that it seldom grows.
+func (p *Profile) encodedGuess() int {
+	n := 64 + len(p.Name) + 64*len(p.Layers)
+	for i := range p.Paths {
+		n += 4 + len(p.Paths[i].Path)
+	}
+	return n + len(p.Ports)*5 + (len(p.Paths)+len(p.Ports))*len(p.Layers)*2
+}
+
+func appendString(b []byte, s string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
+}
+
+// appendMasks writes each mask rotated left by one bit, QuietRule lowest, so
+// that no mask in use takes more than three bytes.
+func appendMasks(b []byte, masks []Access) []byte {
+	for _, m := range masks {
+		b = binary.AppendUvarint(b, uint64(bits.RotateLeft32(uint32(m), 1)))
+	}
+	return b
+}
