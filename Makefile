@@ -1,0 +1,49 @@
+# Every target with "##" is shown by `make help`.
+
+SHELL := /bin/bash
+GO ?= go
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+BIN := bin
+LDFLAGS := -s -w -X policyd.dev/policyd/internal/buildinfo.Version=$(VERSION)
+TOOL := $(GO) tool -modfile=$(CURDIR)/tools/go.mod
+
+export CGO_ENABLED ?= 0
+
+.DEFAULT_GOAL := help
+
+help: ## this list
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## bin/policyd, bin/policyctl, bin/policyd-launch
+	@mkdir -p $(BIN)
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/...
+
+quickstart: build ## run the main job once, in a folder of its own, and end
+	@bash test/quickstart.sh
+
+test: ## everything: set-up, kernels, lint, unit and end-to-end tests
+	@bash test/run.sh
+
+kernels: ## build the kernels that tests run on (cached outside the checkout)
+	@bash test/kernels/build.sh
+
+lint: ## go vet, golangci-lint, gofumpt, buf
+	$(GO) vet ./...
+	$(TOOL) golangci-lint run ./...
+	cd api && $(TOOL) buf lint && $(TOOL) buf format --exit-code -d
+	cd api && $(TOOL) buf breaking --against baseline.binpb
+
+generate: ## regenerate code and documents made from code
+	cd api && $(TOOL) buf generate
+	$(GO) generate ./...
+
+bench: ## measure; benchstat-able output (docs/performance.md)
+	@bash test/bench.sh
+
+fuzz: ## every fuzz target for a minute each
+	@bash test/fuzz.sh
+
+clean: ## remove what was built in the checkout
+	rm -rf $(BIN) dist
+
+.PHONY: help build quickstart test kernels lint generate bench fuzz clean

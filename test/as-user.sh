@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Runs the tests of the packages that meet the kernel, and the quickstart, as a
+# user without privileges. Called by root; the user is "nobody".
+set -euo pipefail
+cd "$(dirname "$0")/.."
+# shellcheck source=test/lib.sh
+. test/lib.sh
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+chmod 755 "$work"
+
+as_user() {
+  setpriv --reuid=nobody --regid=nogroup --clear-groups --no-new-privs \
+    env -i PATH="$PATH" HOME="$work/home" XDG_RUNTIME_DIR="$work/run" TMPDIR="$work/tmp" \
+    POLICYD_KERNEL_CACHE="${POLICYD_KERNEL_CACHE:-}" CI="${CI:-}" "$@"
+}
+mkdir -p "$work/home" "$work/run" "$work/tmp"
+chown nobody:nogroup "$work/home" "$work/run" "$work/tmp"
+chmod 700 "$work/run"
+
+# The checkout may lie where this user cannot go: a copy that he can read.
+cp -r . "$work/src"
+chown -R nobody:nogroup "$work/src"
+
+for pkg in ./enforce/landlock ./enforce/spawn ./internal/sandbox ./internal/server ./store ./cmd/policyctl; do
+  go test -c -o "$work/src/$pkg/user.test" "$pkg"
+  note "as nobody: $pkg"
+  (cd "$work/src/$pkg" && as_user ./user.test -test.timeout 10m -test.short)
+done
+
+note "as nobody: quickstart"
+(cd "$work/src" && as_user bash test/quickstart.sh >/dev/null)

@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# The whole test suite on one machine: installs what is missing (as root on
+# Debian), makes the kernels, checks generated code, lints, and runs the tests
+# as root and as a plain user.
+#
+# Steps can be chosen: test/run.sh lint unit
+set -euo pipefail
+cd "$(dirname "$0")/.."
+# shellcheck source=test/lib.sh
+. test/lib.sh
+
+step_deps() { bash test/deps.sh; }
+
+step_kernels() { bash test/kernels/build.sh; }
+
+# Generated code is committed, so that a build needs no generator; here it is
+# made again and must be equal.
+step_generated() {
+  local out
+  out=$(mktemp -d)
+  cp -r api "$out/api"
+  (cd api && tool buf generate)
+  diff -r api "$out/api" || fail "generated code in api/ is out of date: make generate"
+  rm -rf "$out"
+}
+
+step_lint() { make --no-print-directory lint; }
+
+step_build() { make --no-print-directory build; }
+
+step_unit() { go test -timeout 20m ./...; }
+
+# The race detector needs cgo, and cannot run inside user-mode-linux: there the
+# harness leaves the guests out of this pass.
+step_race() { CGO_ENABLED=1 go test -race -short -timeout 20m ./...; }
+
+# Much of policyd is for users without privileges, so their view is tested too.
+step_user() {
+  if [ "$(id -u)" != 0 ]; then
+    note "user: this run is a plain user's already"
+    return
+  fi
+  bash test/as-user.sh
+}
+
+step_fuzz() { FUZZTIME=${FUZZTIME:-10s} bash test/fuzz.sh; }
+
+step_quickstart() { bash test/quickstart.sh >/dev/null; }
+
+steps=("$@")
+[ ${#steps[@]} -gt 0 ] || steps=(deps kernels generated lint build unit race user fuzz quickstart)
+for s in "${steps[@]}"; do
+  start=$SECONDS
+  note "$s"
+  "step_$s"
+  note "$s: ok after $((SECONDS - start)) s"
+done
+note "all of: ${steps[*]}"
