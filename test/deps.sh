@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# Installs what the tests need beside Go. As root on Debian; otherwise says what is missing.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+# shellcheck source=test/lib.sh
+. test/lib.sh
+
+# command:package
+wanted=(gcc:gcc make:make git:git python3:python3 bash:bash openssl:openssl curl:curl setpriv:util-linux
+  getent:libc-bin busybox:busybox-static vi:vim-tiny top:procps unshare:util-linux)
+
+missing=()
+for w in "${wanted[@]}"; do
+  command -v "${w%%:*}" >/dev/null || missing+=("${w##*:}")
+done
+if [ ${#missing[@]} = 0 ]; then
+  exit 0
+fi
+if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+  fail "missing: run as root: apt-get install ${missing[*]}"
+fi
+note "installing ${missing[*]}"
+export DEBIAN_FRONTEND=noninteractive
+apt-get update -qq
+apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
