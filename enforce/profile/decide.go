@@ -118,8 +118,7 @@ func (p *Profile) unfulfilledPath(path string, req Access) Masks {
 	m := p.start(FS, req)
 	s := m.slice()
 	for row, rest, n := p.above(path, len(p.Paths)); row >= 0; row, rest, n = p.above(rest, n) {
-		clearGranted(s, p.Paths[row].Access)
-		if rest == "" {
+		if !clearGranted(s, p.Paths[row].Access) || rest == "" {
 			break
 		}
 	}
@@ -166,11 +165,16 @@ func parent(path string) string {
 	return path[:max(i, 1)]
 }
 
-// clearGranted is the kernel's landlock_unmask_layers.
-func clearGranted(unfulfilled, granted []Access) {
+// clearGranted is the kernel's landlock_unmask_layers. It tells whether any
+// right is left.
+func clearGranted(unfulfilled, granted []Access) bool {
+	var left Access
 	for l, g := range granted {
-		unfulfilled[l] = unfulfilled[l]&^(g&^QuietRule) | g&QuietRule
+		a := unfulfilled[l] &^ (g &^ QuietRule)
+		left |= a
+		unfulfilled[l] = a | g&QuietRule
 	}
+	return left&^QuietRule != 0
 }
 
 // decide ends a walk: splits the quiet bits off and looks at what is left.

@@ -1,0 +1,76 @@
+package profile
+
+// Index is a second evaluator of a profile: every path row is united with the
+// rows above it, so a decision is one look-up of the deepest row and one pass
+// over the layers. Its answers are those of the walk. It is read-only and safe
+// for concurrent use; the profile must not change under it.
+type Index struct {
+	p      *Profile
+	byPath map[string]int32
+	united []Access // a row's masks are united[row*layers:], quiet bits too
+}
+
+// NewIndex unites the rows of a valid profile, in time and memory linear in
+// their number.
+func NewIndex(p *Profile) *Index {
+	ix := &Index{p: p, byPath: make(map[string]int32, len(p.Paths))}
+	for i := range p.Paths {
+		ix.byPath[p.Paths[i].Path] = int32(i)
+	}
+	n := len(p.Layers)
+	ix.united = make([]Access, len(p.Paths)*n)
+	for i := range p.Paths {
+		masks := ix.masks(i)
+		copy(masks, p.Paths[i].Access)
+		// A path sorts after those above it, so they are united already.
+		if up := ix.deepest(parent(p.Paths[i].Path)); up >= 0 {
+			for l, a := range ix.masks(up) {
+				masks[l] |= a
+			}
+		}
+	}
+	return ix
+}
+
+// Profile gives the profile of the index.
+func (ix *Index) Profile() *Profile { return ix.p }
+
+// DecidePath answers as [Profile.DecidePath].
+func (ix *Index) DecidePath(path string, req Access) Decision {
+	if !isClean(path) || len(path) > MaxPath {
+		return badQuestion(len(ix.p.Layers))
+	}
+	return ix.p.decide(FS, ix.unfulfilledPath(path, req))
+}
+
+// DecidePort answers as [Profile.DecidePort].
+func (ix *Index) DecidePort(port uint16, req Access) Decision { return ix.p.DecidePort(port, req) }
+
+// DecideScope answers as [Profile.DecideScope].
+func (ix *Index) DecideScope(req Access, shared int) Decision { return ix.p.DecideScope(req, shared) }
+
+// DecideMove answers as [Profile.DecideMove].
+func (ix *Index) DecideMove(mv Move) MoveDecision { return decideMove(ix.p, ix, mv) }
+
+func (ix *Index) masks(row int) []Access {
+	n := len(ix.p.Layers)
+	return ix.united[row*n : (row+1)*n]
+}
+
+// deepest finds the row nearest to the path from above, or -1.
+func (ix *Index) deepest(path string) int {
+	for ; path != ""; path = parent(path) {
+		if row, ok := ix.byPath[path]; ok {
+			return int(row)
+		}
+	}
+	return -1
+}
+
+func (ix *Index) unfulfilledPath(path string, req Access) Masks {
+	m := ix.p.start(FS, req)
+	if row := ix.deepest(path); row >= 0 {
+		clearGranted(m.slice(), ix.masks(row))
+	}
+	return m
+}
