@@ -369,7 +369,9 @@ type Sandbox struct {
 	BootId     string `protobuf:"bytes,27,opt,name=boot_id,json=bootId,proto3" json:"boot_id,omitempty"`
 	LogLimit   uint64 `protobuf:"varint,28,opt,name=log_limit,json=logLimit,proto3" json:"log_limit,omitempty"`
 	// Request id it was started with: a repeat of the request is answered with this sandbox.
-	RequestId     string `protobuf:"bytes,29,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	RequestId string `protobuf:"bytes,29,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// Where its descendants are held, as policyd finds it again after a restart.
+	Group         string `protobuf:"bytes,30,opt,name=group,proto3" json:"group,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -603,6 +605,13 @@ func (x *Sandbox) GetLogLimit() uint64 {
 func (x *Sandbox) GetRequestId() string {
 	if x != nil {
 		return x.RequestId
+	}
+	return ""
+}
+
+func (x *Sandbox) GetGroup() string {
+	if x != nil {
+		return x.Group
 	}
 	return ""
 }
@@ -1778,7 +1787,7 @@ const file_policyd_v1_sandboxes_proto_rawDesc = "" +
 	"\x06signal\x18\x02 \x01(\x05R\x06signal\x12\x1f\n" +
 	"\vcore_dumped\x18\x03 \x01(\bR\n" +
 	"coreDumped\x12\x18\n" +
-	"\aunknown\x18\x04 \x01(\bR\aunknown\"\xd8\a\n" +
+	"\aunknown\x18\x04 \x01(\bR\aunknown\"\xee\a\n" +
 	"\aSandbox\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12.\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x18.policyd.v1.SandboxStateR\x05state\x12\x16\n" +
@@ -1813,7 +1822,8 @@ const file_policyd_v1_sandboxes_proto_rawDesc = "" +
 	"\aboot_id\x18\x1b \x01(\tR\x06bootId\x12\x1b\n" +
 	"\tlog_limit\x18\x1c \x01(\x04R\blogLimit\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x1d \x01(\tR\trequestId\x1a=\n" +
+	"request_id\x18\x1d \x01(\tR\trequestId\x12\x14\n" +
+	"\x05group\x18\x1e \x01(\tR\x05group\x1a=\n" +
 	"\x0fParametersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"Z\n" +
