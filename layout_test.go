@@ -79,6 +79,7 @@ var mayImport = map[string][]string{
 	"internal/docsgen":     {"api", "enforce", "internal"},
 	"store/storetest":      {"api", "store", "internal/errs"},
 	"internal/cli/clitest": {"api", "internal"},
+	"test":                 {"internal/testkernel"},
 }
 
 func rowFor(rel string) (string, bool) {
