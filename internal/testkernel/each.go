@@ -35,7 +35,7 @@ func Timeout(d time.Duration) Option { return func(o *options) { o.timeout = d }
 // Each runs fn as a subtest on every kernel that has all wanted features: "host" when the host's kernel has them, and
 // the guests "uml-6.1" and "uml-7.3". A guest missing from the cache is a [Skip]. Inside a guest fn runs as root, in
 // the package's directory, with every flag of the host's test that does not name a file to write. What a test does
-// outside fn also happens once more in every guest.
+// outside fn also happens once more in every guest. With -race, uml-6.1 is skipped.
 func Each(t *testing.T, want Feature, fn func(t *testing.T), opts ...Option) {
 	t.Helper()
 	if inside, ok := insideGuest(); ok {
@@ -81,6 +81,9 @@ func eachInside(t *testing.T, in inside, want Feature, fn func(t *testing.T)) {
 
 // runInGuest is one guest's subtest on the host.
 func runInGuest(t *testing.T, k kernel, opts []Option) {
+	if raceDetector && !k.race {
+		t.Skipf("binaries with the race detector do not run in %s; go test without -race runs it", k.name)
+	}
 	o := options{timeout: 5 * time.Minute}
 	for _, opt := range opts {
 		opt(&o)

@@ -40,11 +40,12 @@ type kernel struct {
 	name string
 	has  Feature
 	args []string // what its command line needs besides what every guest gets
+	race bool     // binaries built with the race detector run in it
 }
 
 var kernels = []kernel{
 	{name: UML61, has: Smack, args: []string{"security=smack"}},
-	{name: UML73, has: Landlock | Smack},
+	{name: UML73, has: Landlock | Smack, race: true},
 }
 
 // ErrNoKernel is returned by [Guest.Run] when the cache does not hold the kernel asked for.

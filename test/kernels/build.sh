@@ -328,4 +328,5 @@ apt_setup
 [ -n "$(stored uml-6.1 "$key_old")" ] || build_old
 [ -n "$(stored uml-7.3 "$key_new")" ] || build_new
 link_stored || die "the store in $cache is not whole after the build"
+rm -f "$cache/failed.log"
 echo "kernels: ready in $cache after $SECONDS s"

@@ -1,0 +1,5 @@
+//go:build !race
+
+package testkernel
+
+const raceDetector = false
