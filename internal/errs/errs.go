@@ -85,6 +85,8 @@ var (
 	ErrStoreReadOnly = errors.New("store is read-only")
 	// ErrStoreFull: no space is left for a commit; nothing was changed.
 	ErrStoreFull = errors.New("no space left for the store")
+	// ErrStoreFailed: a commit could not be written or synced (an I/O error) and was not made; nothing is acknowledged.
+	ErrStoreFailed = errors.New("store could not be written")
 	// ErrStoreNewer: the store was written by a newer policyd.
 	ErrStoreNewer = errors.New("store was written by a newer policyd")
 	// ErrShutdown: the daemon is stopping.
