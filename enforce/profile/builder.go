@@ -189,13 +189,14 @@ func (b *Builder) buildPorts() []PortRow {
 		if i == len(edges) || allZero(now) {
 			continue
 		}
-		last := uint16(edges[i].at - 1)
-		if k := len(rows) - 1; k >= 0 && int(rows[k].Last)+1 == at && slices.Equal(rows[k].Access, now) {
-			rows[k].Last = last
+		r := PortRow{First: uint16(at), Last: uint16(edges[i].at - 1), Access: now}
+		if k := len(rows) - 1; k >= 0 && r.continues(&rows[k]) {
+			rows[k].Last = r.Last
 			continue
 		}
 		masks = append(masks, now...)
-		rows = append(rows, PortRow{First: uint16(at), Last: last, Access: masks[len(masks)-n:]})
+		r.Access = masks[len(masks)-n:]
+		rows = append(rows, r)
 	}
 	// masks has moved while it grew: give all rows the last array.
 	for k := range rows {

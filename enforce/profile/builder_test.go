@@ -146,7 +146,7 @@ func TestValidateRefuses(t *testing.T) {
 			Name: "web", ABI: 10,
 			Layers: []Layer{{Name: "a", FS: rw, Net: NetBindTCP}, {Name: "b", FS: ro, QuietFS: ro}},
 			Paths:  []PathRow{{"/a", Fail, []Access{rw, 0}}, {"/b", Skip, []Access{0, ro | QuietRule}}},
-			Ports:  []PortRow{{1, 2, []Access{NetBindTCP, 0}}, {3, 3, []Access{NetBindTCP, 0}}},
+			Ports:  []PortRow{{1, 2, []Access{NetBindTCP, 0}}, {4, 5, []Access{NetBindTCP, 0}}},
 		}
 	}
 	if err := good().Validate(); err != nil {
@@ -184,7 +184,8 @@ func TestValidateRefuses(t *testing.T) {
 		{"row grants nothing", func(p *Profile) { p.Paths[1].Access = []Access{0, 0} }, ErrInvalid},
 		{"quiet row without quiet mask", func(p *Profile) { p.Paths[1].Access = []Access{QuietRule, 0} }, ErrInvalid},
 		{"ports overlap", func(p *Profile) { p.Ports[1].First = 2 }, ErrInvalid},
-		{"ports backwards", func(p *Profile) { p.Ports[1].Last = 2 }, ErrInvalid},
+		{"ports backwards", func(p *Profile) { p.Ports[1].Last = 3 }, ErrInvalid},
+		{"ports that are one row", func(p *Profile) { p.Ports[1].First = 3 }, ErrInvalid},
 		{"port mask beyond handled", func(p *Profile) { p.Ports[1].Access = []Access{0, NetBindTCP} }, ErrInvalid},
 	}
 	for _, tt := range tests {

@@ -10,8 +10,6 @@ const (
 	LogSameExecOff   LogFlags = 1 << iota // 1
 	LogNewExecOn                          // 2
 	LogSubdomainsOff                      // 4
-
-	logFlagsAll = LogSameExecOff | LogNewExecOn | LogSubdomainsOff
 )
 
 // Flag is one line of the table of flags: what besides rights a profile or
@@ -54,6 +52,17 @@ func LogFlagByName(name string) (LogFlags, bool) {
 		}
 	}
 	return 0, false
+}
+
+// logFlagsKnown returns all log flags that a kernel of this ABI knows.
+func logFlagsKnown(abi int) LogFlags {
+	var l LogFlags
+	for i := range flags {
+		if f := &flags[i]; f.Log && f.ABI <= abi {
+			l |= LogFlags(f.Bit)
+		}
+	}
+	return l
 }
 
 // Names gives the names of the flags in bit order, unknown bits last as one

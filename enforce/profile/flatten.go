@@ -40,8 +40,8 @@ type Flat struct {
 //
 // The paths must be real: a row whose path leads through a symbolic link stands
 // elsewhere in the tree than its text says, so resolve first, then flatten.
-// Rows that add nothing to those above them are left out; check before that
-// every path with [Fail] is there.
+// Rows on which nothing is granted that is not granted above are left out, so
+// check before that every path with [Fail] is there.
 //
 // A profile of one layer comes back as it is.
 func Flatten(p *Profile) (*Flat, error) {
@@ -132,20 +132,25 @@ func (f *flattener) paths() []PathRow {
 		for _, a := range r.Access {
 			any |= a
 		}
-		if any&^QuietRule&^f.and(FS, r.Access) != 0 {
+		own := f.and(FS, r.Access)
+		if any&^QuietRule&^own != 0 {
 			f.flat.PathBound = append(f.flat.PathBound, r.Path)
 		}
 		var above Access
 		if up := f.ix.deepest(parent(r.Path)); up >= 0 {
 			above = granted[up]
 		}
-		if granted[i] == above {
+		// Not all that is granted here: a rule that repeats what those above
+		// it grant would carry that along to another path of the same inode.
+		// But what all layers grant right here holds on every path.
+		mask := own | granted[i]&^above
+		if mask == 0 {
 			continue
 		}
-		if granted[i]&FSRefer != 0 && above&FSRefer == 0 {
+		if granted[i]&^above&FSRefer != 0 {
 			f.flat.Refer = append(f.flat.Refer, r.Path)
 		}
-		rows = append(rows, PathRow{Path: r.Path, Missing: r.Missing, Access: []Access{granted[i]}})
+		rows = append(rows, PathRow{Path: r.Path, Missing: r.Missing, Access: []Access{mask}})
 	}
 	return rows
 }
@@ -154,15 +159,9 @@ func (f *flattener) ports() []PortRow {
 	var rows []PortRow
 	for i := range f.p.Ports {
 		r := &f.p.Ports[i]
-		granted := f.and(Net, r.Access)
-		if granted == 0 {
-			continue
+		if granted := f.and(Net, r.Access); granted != 0 {
+			rows = appendPort(rows, PortRow{First: r.First, Last: r.Last, Access: []Access{granted}})
 		}
-		if k := len(rows) - 1; k >= 0 && rows[k].Last+1 == r.First && rows[k].Access[0] == granted {
-			rows[k].Last = r.Last
-			continue
-		}
-		rows = append(rows, PortRow{First: r.First, Last: r.Last, Access: []Access{granted}})
 	}
 	return rows
 }

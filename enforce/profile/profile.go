@@ -3,6 +3,7 @@ package profile
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"slices"
 	"sort"
 )
 
@@ -39,7 +40,7 @@ type Profile struct {
 
 	Layers []Layer   // oldest first, names unique
 	Paths  []PathRow // sorted by Path, unique
-	Ports  []PortRow // sorted by First, disjoint
+	Ports  []PortRow // sorted by First, disjoint; neighbours differ
 }
 
 // Layer is one ruleset: what it handles (denies unless a row grants it) and
@@ -87,6 +88,21 @@ type PathRow struct {
 type PortRow struct {
 	First, Last uint16
 	Access      []Access // per layer, len(Profile.Layers)
+}
+
+// continues tells whether r says of the ports right after before what before
+// says of its own, so that the two must be one row.
+func (r *PortRow) continues(before *PortRow) bool {
+	return int(before.Last)+1 == int(r.First) && slices.Equal(before.Access, r.Access)
+}
+
+// appendPort adds the next row to sorted rows, as one with the last if it can.
+func appendPort(rows []PortRow, r PortRow) []PortRow {
+	if k := len(rows) - 1; k >= 0 && r.continues(&rows[k]) {
+		rows[k].Last = r.Last
+		return rows
+	}
+	return append(rows, r)
 }
 
 // HandlesFS tells whether any layer handles any fs right. In such a domain

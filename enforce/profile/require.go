@@ -124,11 +124,7 @@ func (p *Profile) Reduce(abi int) (*Profile, []Need) {
 		if abi < abiQuiet {
 			l.QuietFS, l.QuietNet, l.QuietScope = 0, 0, 0
 		}
-		for _, f := range flags {
-			if f.Log && f.ABI > abi {
-				l.Log &^= LogFlags(f.Bit)
-			}
-		}
+		l.Log &= logFlagsKnown(abi)
 		q.Layers = append(q.Layers, l)
 		kept = append(kept, i)
 	}
@@ -195,7 +191,7 @@ func (p *Profile) reduceRows(q *Profile, kept []int, abi int) ([]PathRow, []Port
 	var ports []PortRow
 	for _, r := range p.Ports {
 		if r.Access = masks(Net, r.Access); !allZero(r.Access) {
-			ports = append(ports, r)
+			ports = appendPort(ports, r)
 		}
 	}
 	return paths, ports

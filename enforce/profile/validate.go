@@ -70,13 +70,11 @@ func (p *Profile) checkLayers() error {
 				return fmt.Errorf("%w: layer %q is quiet on %s %s which it does not handle", ErrInvalid, l.Name, k, k.Format(extra))
 			}
 		}
-		if extra := l.Log &^ logFlagsAll; extra != 0 {
-			return fmt.Errorf("%w: layer %q has unknown log flags %#x", ErrInvalid, l.Name, uint8(extra))
+		if l.QuietFS|l.QuietNet|l.QuietScope != 0 && p.ABI < abiQuiet {
+			return fmt.Errorf("%w: layer %q is quiet on something, which needs abi %d, not %d", ErrInvalid, l.Name, abiQuiet, p.ABI)
 		}
-	}
-	for _, n := range p.Required() {
-		if n.ABI > p.ABI {
-			return fmt.Errorf("%w: abi %d: %s", ErrInvalid, p.ABI, n)
+		if extra := l.Log &^ logFlagsKnown(p.ABI); extra != 0 {
+			return fmt.Errorf("%w: layer %q has log flags %v, unknown at abi %d", ErrInvalid, l.Name, extra.Names(), p.ABI)
 		}
 	}
 	return nil
@@ -109,6 +107,9 @@ func (p *Profile) checkPorts() error {
 		}
 		if i > 0 && p.Ports[i-1].Last >= r.First {
 			return fmt.Errorf("%w: ports %d-%d are out of order", ErrInvalid, r.First, r.Last)
+		}
+		if i > 0 && r.continues(&p.Ports[i-1]) {
+			return fmt.Errorf("%w: ports %d-%d belong to the row before", ErrInvalid, r.First, r.Last)
 		}
 		if err := p.checkMasks(Net, r.Access); err != nil {
 			return fmt.Errorf("ports %d-%d: %w", r.First, r.Last, err)
