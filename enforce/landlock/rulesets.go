@@ -36,6 +36,7 @@ type Rulesets struct {
 	Links     []Link
 	Masked    []Masked
 	Flattened bool
+	LogLost   []string // what a flattened profile does not keep of quiet and log flags
 	Layers    []string // the kernel's layers by name; empty when nothing can be enforced
 
 	profile *profile.Profile

@@ -1,0 +1,113 @@
+package landlock
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// mount is one line of /proc/self/mountinfo (proc_pid_mountinfo(5)).
+type mount struct {
+	id    uint64
+	dev   string // major:minor of the file system
+	root  string // what of the file system is mounted
+	point string
+}
+
+type mounts []mount
+
+func readMounts() (mounts, error) {
+	b, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, fmt.Errorf("learn which file systems are mounted twice: %w", err)
+	}
+	return parseMounts(string(b))
+}
+
+func parseMounts(text string) (mounts, error) {
+	var all mounts
+	for line := range strings.Lines(text) {
+		f := strings.Fields(line)
+		if len(f) < 5 {
+			return nil, fmt.Errorf("mountinfo: line %q", line)
+		}
+		id, err := strconv.ParseUint(f[0], 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("mountinfo: line %q: %w", line, err)
+		}
+		all = append(all, mount{id, f[2], unescape(f[3]), unescape(f[4])})
+	}
+	return all, nil
+}
+
+// alias gives another place where what is at path, in the mount with that id,
+// is mounted, or "". Mounts hidden below others count: that they stay hidden
+// is nothing to build on.
+func (m mounts) alias(path string, id uint64) string {
+	var own *mount
+	for i := range m {
+		if m[i].id == id {
+			own = &m[i]
+		}
+	}
+	if own == nil {
+		return "a mount that is gone"
+	}
+	rel, ok := beneath(path, own.point)
+	if !ok {
+		return "a mount that is hidden"
+	}
+	inFS := join(own.root, rel)
+	for i := range m {
+		o := &m[i]
+		if o.id == id || o.dev != own.dev {
+			continue
+		}
+		if rel, ok := beneath(inFS, o.root); ok {
+			return join(o.point, rel)
+		}
+	}
+	return ""
+}
+
+// beneath gives path relative to dir ("" or starting with a slash) when it is dir or in it.
+func beneath(path, dir string) (string, bool) {
+	if dir == "/" {
+		if path == "/" {
+			return "", true
+		}
+		return path, true
+	}
+	rel, ok := strings.CutPrefix(path, dir)
+	if !ok || rel != "" && rel[0] != '/' {
+		return "", false
+	}
+	return rel, true
+}
+
+func join(dir, rel string) string {
+	if dir == "/" && rel != "" {
+		return rel
+	}
+	return dir + rel
+}
+
+// unescape undoes mountinfo's \040 for space and the like.
+func unescape(s string) string {
+	if !strings.Contains(s, `\`) {
+		return s
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' && i+4 <= len(s) {
+			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
+				b.WriteByte(byte(n))
+				i += 3
+				continue
+			}
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
+}
