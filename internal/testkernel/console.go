@@ -62,6 +62,9 @@ func (c *console) readFrom(r io.Reader) error {
 	}
 }
 
+// errLongLine ends a guest whose console never ends a line.
+var errLongLine = errors.New("line of more than 16 MiB")
+
 // readLine reads to the next newline, which stays in the line.
 func readLine(br *bufio.Reader) ([]byte, error) {
 	var line []byte

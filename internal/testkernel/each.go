@@ -8,11 +8,12 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Option changes how [Each] starts guests.
@@ -72,6 +73,10 @@ func eachInside(t *testing.T, in inside, want Feature, fn func(t *testing.T)) {
 			// A line of its own on the console, whatever the test wrote before.
 			fmt.Fprintf(os.Stdout, "\n%s%s %s\n", in.marker(markRan), verdict, t.Name())
 		})
+		var uts unix.Utsname
+		if err := unix.Uname(&uts); err == nil {
+			t.Logf("kernel %s", unix.ByteSliceToString(uts.Release[:]))
+		}
 		if err := probe(want); err != nil {
 			t.Fatalf("guest %s lacks %v: %v", in.Kernel, want, err)
 		}
@@ -96,16 +101,17 @@ func runInGuest(t *testing.T, k kernel, opts []Option) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var out bytes.Buffer
 	g := o.guest
 	g.Kernel = k.name
 	g.Argv = append([]string{exe}, testArgs(t.Name(), o.timeout)...)
 	g.Dir = packageDir
-	g.Output = io.MultiWriter(&out, &relay{w: t.Output()})
+	out := &relay{w: t.Output()}
+	g.Output = out
 
 	ctx, cancel := context.WithTimeout(t.Context(), o.timeout)
 	defer cancel()
 	res, err := g.run(ctx)
+	out.flush()
 	switch {
 	case errors.Is(err, ErrNoKernel):
 		Skip(t, "kernel "+k.name, "make kernels")
@@ -143,7 +149,7 @@ func testArgs(name string, timeout time.Duration) []string {
 	}
 	flag.Visit(func(f *flag.Flag) {
 		switch name, isTest := strings.CutPrefix(f.Name, "test."); {
-		case !isTest, name == "short", name == "cpu", name == "parallel", name == "failfast", name == "shuffle":
+		case !isTest, name == "short", name == "parallel":
 			args = append(args, fmt.Sprintf("-%s=%s", f.Name, f.Value))
 		}
 	})
@@ -165,23 +171,18 @@ func (r *relay) Write(p []byte) (int, error) {
 			return len(p), nil
 		}
 		r.buf = rest
-		if len(bytes.TrimSpace(line)) == 0 || bytes.HasPrefix(line, []byte("=== ")) {
-			continue
-		}
-		if _, err := fmt.Fprintf(r.w, "guest| %s\n", line); err != nil {
-			return 0, err
-		}
+		r.line(line)
 	}
 }
 
-// moduleDir is the nearest folder above dir with a go.mod, or dir.
-func moduleDir(dir string) string {
-	for d := dir; ; d = filepath.Dir(d) {
-		if _, err := os.Stat(filepath.Join(d, "go.mod")); err == nil {
-			return d
-		}
-		if d == filepath.Dir(d) {
-			return dir
-		}
+// flush passes on a last line that had no end.
+func (r *relay) flush() {
+	r.line(r.buf)
+	r.buf = nil
+}
+
+func (r *relay) line(line []byte) {
+	if len(bytes.TrimSpace(line)) > 0 && !bytes.HasPrefix(line, []byte("=== ")) {
+		fmt.Fprintf(r.w, "guest| %s\n", line) // a test's log takes everything
 	}
 }

@@ -3,7 +3,6 @@ package testkernel
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -203,6 +202,3 @@ wait:
 		return con.result, con.error("no exit status of the program was seen", nil)
 	}
 }
-
-// errLongLine ends a guest whose console never ends a line.
-var errLongLine = errors.New("line of more than 16 MiB")

@@ -8,7 +8,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -72,6 +75,7 @@ func TestGuestSystem(t *testing.T) {
 		t.Run("loopback", testLoopback)
 		t.Run("mmap", testMmap)
 		t.Run("terminal", testTerminal)
+		t.Run("cgroup", testCgroup)
 		t.Run("source", func(t *testing.T) {
 			if _, err := os.Stat("guest_test.go"); err != nil {
 				t.Errorf("the package's directory is not the working directory: %v", err)
@@ -190,6 +194,36 @@ func testTerminal(t *testing.T) {
 	defer f.Close()
 	if _, err := unix.IoctlGetInt(int(f.Fd()), unix.TIOCGPTN); err != nil {
 		t.Error(err)
+	}
+}
+
+func testCgroup(t *testing.T) {
+	b, err := os.ReadFile("/sys/fs/cgroup/cgroup.controllers")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"memory", "pids"} {
+		if !slices.Contains(strings.Fields(string(b)), want) {
+			t.Errorf("controllers %q lack %s", b, want)
+		}
+	}
+	dir := "/sys/fs/cgroup/testkernel"
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "/bin/sleep", "1000")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(dir+"/cgroup.procs", []byte(strconv.Itoa(cmd.Process.Pid)), 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(dir+"/cgroup.kill", []byte("1"), 0); err != nil {
+		t.Fatal(err)
+	}
+	var exit *exec.ExitError
+	if err := cmd.Wait(); !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != unix.SIGKILL {
+		t.Errorf("member of a killed cgroup: %v", err)
 	}
 }
 

@@ -47,7 +47,7 @@ func TestCase(t *testing.T) {
 			// The Go runtime's answer to SIGQUIT ends process 1, and with it the kernel.
 			_ = unix.Kill(1, unix.SIGQUIT)
 			select {}
-		case "hang":
+		case "hang", "slow":
 			fmt.Println("hanging now")
 			time.Sleep(time.Hour)
 		}
@@ -56,7 +56,11 @@ func TestCase(t *testing.T) {
 		t.Run("with space (and) a/slash", func(t *testing.T) { Each(t, Landlock, fn) })
 		return
 	}
-	Each(t, Landlock, fn, Timeout(20*time.Second))
+	timeout := time.Minute
+	if which == "slow" {
+		timeout = 6 * time.Second
+	}
+	Each(t, Landlock, fn, Timeout(timeout))
 }
 
 // caseCommand is the test binary running TestCase.
@@ -101,6 +105,7 @@ func TestEach(t *testing.T) {
 		{name: "panics", which: "panic", want: []string{"--- FAIL: TestCase/uml-7.3", "panic: of the test", "exit status 2"}},
 		{name: "leaves early", which: "exit", want: []string{"--- FAIL: TestCase/uml-7.3", "the subtest did not run"}},
 		{name: "kernel panics", which: "kernel", want: []string{"--- FAIL: TestCase/uml-7.3", "no exit status", "Attempted to kill init"}},
+		{name: "takes too long", which: "slow", want: []string{"--- FAIL: TestCase/uml-7.3"}},
 		{name: "nested", which: "nested", ok: true, want: []string{"--- PASS: TestCase/with_space_(and)_a/slash/uml-7.3"}},
 		{name: "no kernel", which: "pass", env: []string{empty}, ok: true, want: []string{"--- SKIP: TestCase/uml-7.3", "make kernels"}},
 		{name: "no kernel in ci", which: "pass", env: []string{empty, "CI=true"}, want: []string{"--- FAIL: TestCase/uml-7.3", "make kernels"}},
@@ -222,23 +227,34 @@ func TestRunErrors(t *testing.T) {
 	}
 }
 
-// TestTimeout holds that a guest whose time is up leaves no process behind.
-func TestTimeout(t *testing.T) {
+// TestCancel holds that a guest whose context ends leaves no process behind.
+func TestCancel(t *testing.T) {
 	requireKernel(t, UML73)
 	adoptOrphans(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	var out bytes.Buffer
-	g := Guest{Kernel: UML73, Argv: []string{"/bin/sh", "-c", "echo up; sleep 1000 & sleep 1000"}, Output: &out}
+	out := &onWrite{f: cancel}
+	g := Guest{Kernel: UML73, Argv: []string{"/bin/sh", "-c", "sleep 1000 & echo up; sleep 1000"}, Output: out}
 	_, err := g.Run(ctx)
 	var ge *GuestError
-	if !errors.As(err, &ge) || !errors.Is(err, context.DeadlineExceeded) {
-		t.Fatalf("error %v, want a GuestError of the deadline", err)
+	if !errors.As(err, &ge) || !errors.Is(err, context.Canceled) {
+		t.Fatalf("error %v, want a GuestError of the context", err)
 	}
 	if out.String() != "up\n" || !strings.HasSuffix(ge.Console, "up") {
 		t.Errorf("output %q, console %q", out.String(), ge.Console)
 	}
 	waitNoDescendants(t)
+}
+
+// onWrite calls f when the first output is there.
+type onWrite struct {
+	bytes.Buffer
+	f func()
+}
+
+func (w *onWrite) Write(p []byte) (int, error) {
+	defer w.f()
+	return w.Buffer.Write(p)
 }
 
 // TestKilledHost holds that a guest does not outlive a test binary that is killed.

@@ -3,6 +3,7 @@ package testkernel
 import (
 	"crypto/rand"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -73,4 +74,16 @@ func lastOfEach(env []string) []string {
 		}
 	}
 	return out
+}
+
+// moduleDir is the nearest folder above dir with a go.mod, or dir.
+func moduleDir(dir string) string {
+	for d := dir; ; d = filepath.Dir(d) {
+		if _, err := os.Stat(filepath.Join(d, "go.mod")); err == nil {
+			return d
+		}
+		if d == filepath.Dir(d) {
+			return dir
+		}
+	}
 }

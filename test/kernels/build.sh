@@ -186,12 +186,10 @@ need_tools() {
 		flex flex
 		bison bison
 		bc bc
-		perl perl
 		xz xz-utils
 		strip binutils
 	TOOLS
 	[ -e /usr/include/x86_64-linux-gnu/sys/types.h ] || [ -e /usr/include/sys/types.h ] || missing+=(libc6-dev)
-	[ -e /usr/include/libelf.h ] || missing+=(libelf-dev)
 	[ "${#missing[@]}" -gt 0 ] || return 0
 	[ "$(id -u)" = 0 ] || die "build tools are missing: apt-get install ${missing[*]}"
 	step install "${missing[@]}" -- install_tools "${missing[@]}"
@@ -301,7 +299,10 @@ case ${1:-} in
 	exit 0
 	;;
 '') ;;
-*) die "usage: build.sh [--print]" ;;
+*)
+	echo "usage: build.sh [--print]" >&2
+	exit 2
+	;;
 esac
 
 mkdir -p "$cache/store"
