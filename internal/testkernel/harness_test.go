@@ -135,7 +135,7 @@ func TestPlainUser(t *testing.T) {
 		t.Skip("of the host only")
 	}
 	const nobody = 65534
-	dir, err := os.MkdirTemp("/tmp", "testkernel-user-")
+	dir, err := os.MkdirTemp("/tmp", "testkernel-user-") //nolint:usetesting // the parent of t.TempDir is root's alone
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,21 +30,21 @@ func guestInit(path string) {
 	}
 	if err != nil {
 		// Without the nonce there is no mark to say it with; the host shows the console's end.
-		fmt.Println("testkernel: read the job:", err)
+		fmt.Fprintln(os.Stdout, "testkernel: read the job:", err)
 		return
 	}
 	rawConsole()
 	if err := setUp(j); err != nil {
-		fmt.Printf("\n%s%v\n", j.marker(markFail), err)
+		fmt.Fprintf(os.Stdout, "\n%s%v\n", j.marker(markFail), err)
 		return
 	}
-	fmt.Printf("\n%s\n", j.marker(strings.TrimSpace(markStart)))
+	fmt.Fprintf(os.Stdout, "\n%s\n", j.marker(strings.TrimSpace(markStart)))
 	status, err := supervise(j)
 	if err != nil {
-		fmt.Printf("\n%s%v\n", j.marker(markFail), err)
+		fmt.Fprintf(os.Stdout, "\n%s%v\n", j.marker(markFail), err)
 		return
 	}
-	fmt.Printf("%s%d\n", j.marker(markExit), status)
+	fmt.Fprintf(os.Stdout, "%s%d\n", j.marker(markExit), status)
 }
 
 func powerOff() {
