@@ -310,3 +310,23 @@ func TestDecisionsAllocateNothing(t *testing.T) {
 		}
 	}
 }
+
+// The nearest row above, found in one pass, is the one found by looking up each
+// parent in turn.
+func TestRowsAbove(t *testing.T) {
+	found := 0
+	rounds(t, 1000, func(t *testing.T, r *rand.Rand, p *Profile) {
+		for i, up := range p.rowsAbove() {
+			want, _, _ := p.above(parent(p.Paths[i].Path), len(p.Paths))
+			if int(up) != want {
+				t.Errorf("above %s: row %d, want %d", p.Paths[i].Path, up, want)
+			}
+			if up >= 0 {
+				found++
+			}
+		}
+	})
+	if found == 0 {
+		t.Error("no row was above another")
+	}
+}

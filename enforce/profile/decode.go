@@ -51,7 +51,7 @@ func (d *decoder) profile() *Profile {
 	p.AcceptSharedInode = f&headSharedInode != 0
 	p.AcceptReferFlatten = f&headReferFlat != 0
 	p.Flatten = f&headFlatten != 0
-	p.Name = d.string("name", MaxName)
+	p.Name = d.string("length of name", MaxName)
 	p.Layers = d.layers()
 	p.Paths = d.paths(len(p.Layers))
 	p.Ports = d.ports(len(p.Layers))
@@ -66,7 +66,7 @@ func (d *decoder) layers() []Layer {
 	layers := make([]Layer, n)
 	for i := range layers {
 		l := &layers[i]
-		l.Name = d.string("layer name", MaxName)
+		l.Name = d.string("length of layer name", MaxName)
 		for _, m := range [...]*Access{&l.FS, &l.Net, &l.Scope, &l.QuietFS, &l.QuietNet, &l.QuietScope} {
 			*m = Access(d.number("mask", math.MaxUint32))
 		}
@@ -84,7 +84,7 @@ func (d *decoder) paths(layers int) []PathRow {
 	rows := make([]PathRow, n)
 	for i := range rows {
 		r := &rows[i]
-		r.Path = d.string("path", MaxPath)
+		r.Path = d.string("length of path", MaxPath)
 		r.Missing = Missing(d.byte())
 		r.Access = d.masks(masks[i*layers : (i+1)*layers : (i+1)*layers])
 		if d.err != nil {
@@ -188,7 +188,8 @@ func (d *decoder) count(what string, limit, size int) int {
 	return n
 }
 
+// string reads a length, which what names, and as many bytes.
 func (d *decoder) string(what string, limit int) string {
-	n := d.number("length of "+what, uint64(limit))
+	n := d.number(what, uint64(limit))
 	return string(d.bytes(int(n)))
 }

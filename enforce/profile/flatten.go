@@ -137,7 +137,7 @@ func (f *flattener) paths() []PathRow {
 			f.flat.PathBound = append(f.flat.PathBound, r.Path)
 		}
 		var above Access
-		if up := f.ix.deepest(parent(r.Path)); up >= 0 {
+		if up := f.ix.up[i]; up >= 0 {
 			above = granted[up]
 		}
 		// Not all that is granted here: a rule that repeats what those above

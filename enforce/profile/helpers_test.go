@@ -99,7 +99,8 @@ func randomMask(r *rand.Rand, k Kind) Access {
 func randomPath(r *rand.Rand) string {
 	path := ""
 	for range r.IntN(5) {
-		path += "/" + string("ab"[r.IntN(2)])
+		// "a-" and "a!" sort between "a" and what is beneath it.
+		path += "/" + []string{"a", "b", "a", "b", "a-", "a!"}[r.IntN(6)]
 	}
 	if path == "" {
 		return "/"

@@ -1,5 +1,7 @@
 package profile
 
+import "strings"
+
 // Index is a second evaluator of a profile: every path row is united with the
 // rows above it, so a decision is one look-up of the deepest row and one pass
 // over the layers. Its answers are those of the walk. It is read-only and safe
@@ -8,12 +10,13 @@ type Index struct {
 	p      *Profile
 	byPath map[string]int32
 	united []Access // a row's masks are united[row*layers:], quiet bits too
+	up     []int32  // a row's nearest row above it, or -1
 }
 
 // NewIndex unites the rows of a valid profile, in time and memory linear in
 // their number.
 func NewIndex(p *Profile) *Index {
-	ix := &Index{p: p, byPath: make(map[string]int32, len(p.Paths))}
+	ix := &Index{p: p, byPath: make(map[string]int32, len(p.Paths)), up: p.rowsAbove()}
 	for i := range p.Paths {
 		ix.byPath[p.Paths[i].Path] = int32(i)
 	}
@@ -23,13 +26,36 @@ func NewIndex(p *Profile) *Index {
 		masks := ix.masks(i)
 		copy(masks, p.Paths[i].Access)
 		// A path sorts after those above it, so they are united already.
-		if up := ix.deepest(parent(p.Paths[i].Path)); up >= 0 {
-			for l, a := range ix.masks(up) {
+		if up := ix.up[i]; up >= 0 {
+			for l, a := range ix.masks(int(up)) {
 				masks[l] |= a
 			}
 		}
 	}
 	return ix
+}
+
+// rowsAbove finds for each row the nearest row above it, or -1, in one pass.
+// In sorted order all texts that begin with s follow s at once, so a stack of
+// the rows whose text the current one begins with holds all rows above it, and
+// besides them only such as "/a" for "/a-b".
+func (p *Profile) rowsAbove() []int32 {
+	up := make([]int32, len(p.Paths))
+	var stack []int32
+	for i := range p.Paths {
+		path := p.Paths[i].Path
+		for len(stack) > 0 && !strings.HasPrefix(path, p.Paths[stack[len(stack)-1]].Path) {
+			stack = stack[:len(stack)-1]
+		}
+		up[i] = -1
+		for k := len(stack) - 1; k >= 0 && up[i] < 0; k-- {
+			if above := p.Paths[stack[k]].Path; above == "/" || path[len(above)] == '/' {
+				up[i] = stack[k]
+			}
+		}
+		stack = append(stack, int32(i))
+	}
+	return up
 }
 
 // Profile gives the profile of the index.
