@@ -22,6 +22,146 @@ type Compiled struct {
 	Process *apiv1.Process  // of the policy; nil when it has none
 }
 
-// Compile turns a checked policy into a profile. The result depends on the
-// arguments alone. The error is an [*Errors].
-func Compile(p *apiv1.LandlockPolicy, o CompileOptions) (*Compiled, error) { return nil, errStub }
+// Compile turns a policy into a profile. The result depends on the arguments
+// alone. The error is an [*Errors], or what the source of fragments gave.
+func Compile(p *apiv1.LandlockPolicy, o CompileOptions) (*Compiled, error) {
+	r := reporter{errors: &Errors{}}
+	if o.Document != nil {
+		r.origin = o.Document.origin
+	}
+	spec := p.GetSpec()
+	c := &compilation{
+		given: o.Parameters, resolver: newResolver(o.Fragments),
+		layers: make([]profile.Layer, 0, len(spec.GetLayers())),
+		ids:    make(map[string]int32),
+	}
+	r.metadata(p.GetMetadata(), isName)
+	r.policy(spec, c)
+	if c.resolver.err != nil {
+		return nil, c.resolver.err
+	}
+	if err := r.errors.err(); err != nil {
+		return nil, err
+	}
+	prof, err := c.build()
+	if err != nil {
+		// The checks above leave only the limits of a profile.
+		r.addf(codeTooLarge, nil, "%v", err)
+		return nil, r.errors.err()
+	}
+	prof.Name = p.GetMetadata().GetName()
+	prof.ABI = int(spec.GetAbi())
+	prof.Degrade = spec.GetEnforcement() == apiv1.Enforcement_ENFORCEMENT_DEGRADE
+	prof.Flatten = spec.GetFlatten().GetAlways()
+	for _, name := range spec.GetFlatten().GetAccept() {
+		prof.AcceptSharedInode = prof.AcceptSharedInode || name == "shared_inodes"
+		prof.AcceptReferFlatten = prof.AcceptReferFlatten || name == "refer"
+	}
+	return &Compiled{Profile: prof, Origins: c.origins(prof), Process: spec.GetProcess()}, nil
+}
+
+// compilation collects the rules of a policy, layer by layer.
+type compilation struct {
+	given    map[string]string
+	resolver *resolver
+	layers   []profile.Layer
+
+	ids     map[string]int32 // index of a path in rows
+	rows    []pathRow
+	masks   []profile.Access // len(rows) * cap(layers)
+	ports   []portRange
+	grants  []pathGrant
+	sources []source
+}
+
+type pathRow struct {
+	path    string
+	missing profile.Missing
+}
+
+// pathGrant is what one rule grants on one path.
+type pathGrant struct {
+	row, source int32
+	layer       int32
+	access      profile.Access
+}
+
+type portRange struct {
+	first, last uint16
+	quiet       bool
+	source      int32
+	layer       int32
+	access      profile.Access
+}
+
+// collect lets a rule set add its rules to the compilation.
+func (c *compilation) collect(s *ruleSet, layer int, from *scope) {
+	width := cap(c.layers)
+	s.path = func(rule, _ int, path string, access profile.Access, quiet bool, missing profile.Missing) {
+		id, ok := c.ids[path]
+		if !ok {
+			id = int32(len(c.rows))
+			c.ids[path] = id
+			c.rows = append(c.rows, pathRow{path, missing})
+			for range width {
+				c.masks = append(c.masks, 0)
+			}
+		}
+		if missing == profile.Fail {
+			c.rows[id].missing = profile.Fail
+		}
+		mask := access
+		if quiet {
+			mask |= profile.QuietRule
+		}
+		c.masks[int(id)*width+layer] |= mask
+		c.grants = append(c.grants, pathGrant{id, c.source(from, tablePaths, rule), int32(layer), access})
+	}
+	s.port = func(rule int, first, last uint16, access profile.Access, quiet bool) {
+		c.ports = append(c.ports, portRange{first, last, quiet, c.source(from, tablePorts, rule), int32(layer), access})
+	}
+}
+
+// layer takes a checked layer and its own rules from s, and adds those of its fragments.
+func (c *compilation) layer(r *reporter, l *apiv1.Layer, layer profile.Layer, own *ruleSet, p *place) {
+	i := len(c.layers)
+	c.layers = append(c.layers, layer)
+	for _, in := range c.resolver.include(r, l.GetInclude(), p, make(map[string]bool), nil) {
+		spec := in.fragment.GetSpec()
+		s := &ruleSet{
+			reporter: &in.reporter, values: in.values, abi: int(spec.GetAbi()),
+			layer: &c.layers[i], room: own.room,
+		}
+		at := (*place)(nil).key("spec")
+		c.collect(s, i, newScope(in.reporter.origin, &at, in.name))
+		s.paths(spec.GetPaths(), &at)
+		s.ports(spec.GetPorts(), &at)
+		if bad := in.reporter.errors.findings; len(bad) > 0 {
+			r.addf(bad[0].GetCode(), p, "fragment %s: %s", in.name, bad[0].GetMessage())
+			in.reporter.errors.findings = nil
+		}
+	}
+	c.collect(own, i, newScope(r.origin, p, ""))
+}
+
+// build makes the profile.
+func (c *compilation) build() (*profile.Profile, error) {
+	b := profile.NewBuilder(c.layers)
+	width := cap(c.layers)
+	for id, row := range c.rows {
+		for layer, mask := range c.masks[id*width : (id+1)*width] {
+			if mask == 0 {
+				continue
+			}
+			if err := b.AddPath(layer, row.path, mask&^profile.QuietRule, mask&profile.QuietRule != 0, row.missing); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for _, p := range c.ports {
+		if err := b.AddPorts(int(p.layer), p.first, p.last, p.access, p.quiet); err != nil {
+			return nil, err
+		}
+	}
+	return b.Build()
+}
