@@ -1,0 +1,239 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	apiv1 "policyd.dev/policyd/api/policyd/v1"
+	"policyd.dev/policyd/enforce/landlock"
+	"policyd.dev/policyd/enforce/spawn"
+	"policyd.dev/policyd/internal/errs"
+)
+
+// Start starts a detached sandbox: its input is /dev/null, its output goes to log
+// files. It returns when the program was executed.
+//
+// Errors: those of enforce/landlock and enforce/spawn as they are (wrapped),
+// errs.ErrInvalid, errs.ErrRequestReused, errs.ErrShutdown, what Request.Admit says, and
+// the store's while records cannot be stored. With any error nothing runs.
+func (m *Manager) Start(ctx context.Context, r *Request) (*apiv1.Sandbox, error) {
+	if r.Spec.GetTerminal() != nil {
+		return nil, fmt.Errorf("%w: terminal: a detached sandbox has none", errs.ErrInvalid)
+	}
+	b, err := m.launch(ctx, r, nil)
+	if err != nil {
+		return nil, err
+	}
+	return m.shown(b.rec.Load()), nil
+}
+
+// launch is the way of every start. sess is the client's side of an attached one.
+func (m *Manager) launch(ctx context.Context, r *Request, sess *Attached) (*box, error) {
+	cmd, err := r.command(r.Spec.GetTerminal() != nil)
+	if err != nil {
+		return nil, err
+	}
+	b, repeated, err := m.reserve(r)
+	if err != nil {
+		return nil, err
+	}
+	if repeated {
+		return m.repeat(ctx, b, r, sess == nil)
+	}
+	if err := m.begin(ctx, b, r, cmd, sess); err != nil {
+		m.unreserve(b, r, err)
+		return nil, err
+	}
+	close(b.decided)
+	go func() {
+		defer m.wg.Done() // of reserve
+		m.watch(b)
+	}()
+	return b, nil
+}
+
+// repeat answers a request whose id was seen before.
+func (m *Manager) repeat(ctx context.Context, b *box, r *Request, detached bool) (*box, error) {
+	select {
+	case <-b.decided:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	switch {
+	case b.startErr != nil:
+		return nil, b.startErr
+	case !r.repeats(b.rec.Load(), detached):
+		return nil, fmt.Errorf("%w: it started sandbox %s", errs.ErrRequestReused, b.id)
+	case !detached:
+		// Its streams went to the first client.
+		return nil, fmt.Errorf("%w: sandbox %s was started by this request", errs.ErrExists, b.id)
+	}
+	return b, nil
+}
+
+// begin makes what a sandbox needs, in an order in which each thing is known to the
+// journal before a process could use it, and undoes it all when one thing fails.
+func (m *Manager) begin(ctx context.Context, b *box, r *Request, cmd *spawn.Command, sess *Attached) (err error) {
+	var undo []func()
+	defer func() {
+		if err != nil {
+			for i := len(undo) - 1; i >= 0; i-- {
+				undo[i]()
+			}
+		}
+	}()
+
+	rs, release, err := m.rulesets.Get(r.Profile, r.ProfileDigest, m.cfg.Support)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if cmd.Path, err = spawn.LookPath(cmd.Argv[0], cmd.Env, cmd.Dir); err != nil {
+		return err
+	}
+	rec := m.newRecord(b, r, rs, sess == nil)
+
+	folder := sess == nil || m.supervised()
+	if folder {
+		if err := m.logs.mkdir(b.id); err != nil {
+			return err
+		}
+		undo = append(undo, func() { m.logs.removeFolder(b.id) })
+	}
+	if m.supervised() {
+		cmd.StatusFile = m.logs.statusFile(b.id)
+	}
+	if b.group, err = m.cfg.Containment.NewGroup(b.id); err != nil {
+		return err
+	}
+	undo = append(undo, func() { m.discard(b) })
+	cmd.Group = b.group
+	m.noteGroup(rec, b.group)
+
+	var io *stdio
+	if sess == nil {
+		io, err = m.logs.open(b.id)
+	} else {
+		io, err = sess.open(r)
+	}
+	if err != nil {
+		return err
+	}
+	defer io.closeChild()
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = io.child[0], io.child[1], io.child[2]
+	undo = append(undo, io.closeOurs)
+
+	if err := ctx.Err(); err != nil {
+		return context.Cause(ctx)
+	}
+	b.rec.Store(rec)
+	if err := m.ledger.intent(rec); err != nil {
+		return err
+	}
+	b.child, err = m.spawner.Start(cmd, rs)
+	if err != nil {
+		m.ledger.abort(rec)
+		return explained(err, r, cmd.Path)
+	}
+	undo = append(undo, func() { m.endNow(b) })
+
+	rec = proto.CloneOf(rec)
+	rec.Pid, rec.StartTicks = int32(b.child.PID), b.child.StartTicks()
+	rec.State = apiv1.SandboxState_SANDBOX_STATE_RUNNING
+	m.noteGroup(rec, b.group)
+	if err := m.ledger.started(rec); err != nil {
+		return err
+	}
+	b.rec.Store(rec)
+	if sess == nil {
+		m.logs.add(b.id, b.owner, rec.GetLogLimit())
+	} else {
+		sess.begin(m, b, io)
+	}
+	return nil
+}
+
+// endNow ends a sandbox whose start could not be noted.
+func (m *Manager) endNow(b *box) {
+	if err := b.group.KillAll(); err != nil {
+		m.cfg.Log.Error("sandbox whose start failed could not be ended", "sandbox", b.id, "error", err)
+		_ = b.child.Signal(syscall.SIGKILL)
+	}
+	if _, err := b.child.Wait(context.Background()); err != nil {
+		m.cfg.Log.Error("sandbox whose start failed was not seen to end", "sandbox", b.id, "error", err)
+	}
+	m.ledger.abort(b.rec.Load())
+}
+
+// discard removes a group in which nothing runs.
+func (m *Manager) discard(b *box) {
+	if err := b.group.Remove(); err != nil {
+		m.cfg.Log.Warn("group of a sandbox could not be removed", "sandbox", b.id, "error", err)
+	}
+}
+
+func (m *Manager) newRecord(b *box, r *Request, rs *landlock.Rulesets, detached bool) *apiv1.Sandbox {
+	rec := &apiv1.Sandbox{
+		Id:            b.id,
+		State:         apiv1.SandboxState_SANDBOX_STATE_STARTING,
+		Policy:        r.Version.GetName(),
+		Version:       r.Version.GetNumber(),
+		VersionDigest: r.Version.GetDigest(),
+		ProfileDigest: r.ProfileDigest,
+		Parameters:    r.Spec.GetParameters(),
+		Argv:          r.Spec.GetArgv(),
+		Directory:     r.directory(),
+		Uid:           uint32(os.Geteuid()),
+		Gid:           uint32(os.Getegid()),
+		Owner:         r.Owner,
+		OwnerUid:      r.OwnerUID,
+		Created:       timestamppb.Now(),
+		Skipped:       rs.Skipped,
+		Detached:      detached,
+		Tty:           r.Spec.GetTerminal() != nil,
+		Remove:        r.Spec.GetRemove(),
+		Flattened:     rs.Flattened,
+		BootId:        m.boot,
+		RequestId:     r.RequestID,
+	}
+	if r.Cred != nil {
+		rec.Uid, rec.Gid = r.Cred.UID, r.Cred.GID
+	}
+	if detached {
+		rec.LogLimit = m.cfg.LogLimit
+		if l := r.Spec.GetLogLimit(); l != 0 {
+			rec.LogLimit = max(l, minLogLimit)
+		}
+	}
+	for _, n := range rs.Missing {
+		rec.Missing = append(rec.Missing, missingRight(n))
+	}
+	return rec
+}
+
+func (m *Manager) supervised() bool { return m.cfg.Containment.Name() == "supervisor" }
+
+// noteGroup writes down where the descendants are found again.
+func (m *Manager) noteGroup(rec *apiv1.Sandbox, g spawn.Group) {
+	rec.Group = g.Path()
+	if !m.supervised() {
+		rec.Cgroup = rec.Group
+	}
+}
+
+// explained adds to a refused exec which layer of the policy lacks what.
+func explained(err error, r *Request, path string) error {
+	if !errors.Is(err, errs.ErrProgramRefused) {
+		return err
+	}
+	if why := spawn.ExplainExec(r.Profile, path); why != "" {
+		return fmt.Errorf("%w (%s)", err, why)
+	}
+	return err
+}
