@@ -20,19 +20,19 @@ func newMasks(n int) Masks {
 }
 
 // Len is the number of layers.
-func (m *Masks) Len() int { return m.n }
+func (m Masks) Len() int { return m.n }
 
 // At gives the mask of layer i.
-func (m *Masks) At(i int) Access { return m.slice()[i] }
+func (m Masks) At(i int) Access { return m.slice()[i] }
 
 // Slice gives a new slice of the masks of all layers.
-func (m *Masks) Slice() []Access { return append([]Access(nil), m.slice()...) }
+func (m Masks) Slice() []Access { return append([]Access(nil), m.slice()...) }
 
 // Empty tells whether all masks are 0.
-func (m *Masks) Empty() bool { return allZero(m.slice()) }
+func (m Masks) Empty() bool { return allZero(m.slice()) }
 
 // Layers gives the indices of the layers whose mask is not 0.
-func (m *Masks) Layers() []int {
+func (m Masks) Layers() []int {
 	var layers []int
 	for i, a := range m.slice() {
 		if a != 0 {
@@ -42,6 +42,7 @@ func (m *Masks) Layers() []int {
 	return layers
 }
 
+// slice gives the masks themselves, to be changed.
 func (m *Masks) slice() []Access {
 	if m.many != nil {
 		return m.many

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 )
@@ -211,8 +212,9 @@ func TestDecideBadPath(t *testing.T) {
 	for _, path := range []string{"", "etc", "/etc/", "//etc", "/etc/../usr", "/.", "/a\x00b", "/" + strings.Repeat("a/", 3000) + "a"} {
 		d := p.DecidePath(path, FSReadFile)
 		e := p.ExplainPath(path, FSReadFile, func(*PathRow, []Access) { t.Error("a row was met") })
-		if d.Allowed || d.Errno != syscall.EINVAL || !reflect.DeepEqual(d, e) {
-			t.Errorf("%.20q: %+v, %+v", path, d, e)
+		i := NewIndex(p).DecidePath(path, FSReadFile)
+		if d.Allowed || d.Errno != syscall.EINVAL || !reflect.DeepEqual(d, e) || !reflect.DeepEqual(d, i) {
+			t.Errorf("%.20q: %+v, %+v, %+v", path, d, e, i)
 		}
 	}
 }
@@ -247,6 +249,13 @@ func TestEvaluatorsAgree(t *testing.T) {
 			}
 			if got := naive(p, path, req); !slices.Equal(got, walk.Unfulfilled.Slice()) {
 				t.Errorf("%s: naive %v, walk %+v", path, got, walk)
+			}
+			port, shared := uint16(r.IntN(30)), r.IntN(4)
+			if x, y := p.DecidePort(port, req), ix.DecidePort(port, req); !reflect.DeepEqual(x, y) {
+				t.Errorf("port %d: walk %+v, index %+v", port, x, y)
+			}
+			if x, y := p.DecideScope(req, shared), ix.DecideScope(req, shared); !reflect.DeepEqual(x, y) {
+				t.Errorf("%d shared: walk %+v, index %+v", shared, x, y)
 			}
 			mv := randomMove(r)
 			if x, y := p.DecideMove(mv), ix.DecideMove(mv); !reflect.DeepEqual(x, y) {
@@ -291,16 +300,15 @@ func TestDecisionsAllocateNothing(t *testing.T) {
 	path := "/a/b/3/c/d/e"
 	mv := Move{Rename, "/a/b/3/x", "/a/b/4/y", RegularFile, NoFile}
 	for name, f := range map[string]func() bool{
-		"walk":         func() bool { return p.DecidePath(path, rw).Allowed },
-		"index":        func() bool { return ix.DecidePath(path, rw).Allowed },
-		"walk move":    func() bool { return p.DecideMove(mv).Allowed },
-		"index move":   func() bool { return ix.DecideMove(mv).Allowed },
-		"port":         func() bool { return p.DecidePort(99, NetBindTCP).Allowed },
-		"scope":        func() bool { return p.DecideScope(ScopeSignal, 3).Allowed },
-		"who denied":   func() bool { d := p.DecidePath(path, rw); return d.Unfulfilled.At(0) == 0 },
-		"not a path":   func() bool { return p.DecidePath("x", rw).Allowed },
-		"not a move":   func() bool { return p.DecideMove(Move{Old: "/"}).Allowed },
-		"nothing else": func() bool { return p.HandlesFS() && false },
+		"walk":       func() bool { return p.DecidePath(path, rw).Allowed },
+		"index":      func() bool { return ix.DecidePath(path, rw).Allowed },
+		"walk move":  func() bool { return p.DecideMove(mv).Allowed },
+		"index move": func() bool { return ix.DecideMove(mv).Allowed },
+		"port":       func() bool { return p.DecidePort(99, NetBindTCP).Allowed },
+		"scope":      func() bool { return p.DecideScope(ScopeSignal, 3).Allowed },
+		"who denied": func() bool { d := p.DecidePath(path, rw); return d.Unfulfilled.At(0) == 0 },
+		"not a path": func() bool { return p.DecidePath("x", rw).Allowed },
+		"not a move": func() bool { return p.DecideMove(Move{Old: "/"}).Allowed },
 	} {
 		if f() {
 			t.Errorf("%s: allowed", name)
@@ -329,4 +337,25 @@ func TestRowsAbove(t *testing.T) {
 	if found == 0 {
 		t.Error("no row was above another")
 	}
+}
+
+// Profiles and indexes are shared by all who ask: run with -race.
+func TestDecisionsAreConcurrent(t *testing.T) {
+	p := randomProfile(rand.New(rand.NewPCG(7, 1)))
+	ix := NewIndex(p)
+	var wg sync.WaitGroup
+	for seed := range uint64(4) {
+		wg.Go(func() {
+			r := rand.New(rand.NewPCG(seed, 4))
+			for range 500 {
+				path, req := randomPath(r), randomMask(r, FS)
+				if x, y := p.DecidePath(path, req), ix.DecidePath(path, req); x.Allowed != y.Allowed {
+					t.Errorf("%s: %v, %v", path, x.Allowed, y.Allowed)
+				}
+				p.Encode()
+				p.Required()
+			}
+		})
+	}
+	wg.Wait()
 }

@@ -84,7 +84,8 @@ type MoveDecision struct {
 }
 
 // DecideMove tells whether a rename or link is allowed: the kernel's
-// current_check_refer_path of ABI 2 and up. Within one directory only the
+// current_check_refer_path of ABI 2 and up (with ABI 1 every move between
+// directories is EXDEV). Within one directory only the
 // rights to make and remove are asked. Between directories both parents need
 // refer in every layer, handled or not, and in every layer the object must keep
 // all restrictions it has, its own row counted.

@@ -27,8 +27,15 @@ func TestRequired(t *testing.T) {
 			t.Errorf("%s: confines %v", n, n.Confines())
 		}
 	}
-	if got, want := got[3].String(), `layer "host": net right bind_tcp needs ABI 4 (linux 6.7)`; got != want {
-		t.Errorf("%s, want %s", got, want)
+	for i, want := range map[int]string{
+		3: `layer "host": net right bind_tcp needs ABI 4 (linux 6.7)`,
+		4: `layer "host": scope signal needs ABI 6 (linux 6.12)`,
+		5: `layer "host": log flag new_exec_on needs ABI 7 (linux 6.15)`,
+		8: `layer "app": fs flag quiet needs ABI 10 (linux 7.2)`,
+	} {
+		if got[i].String() != want {
+			t.Errorf("%s, want %s", got[i], want)
+		}
 	}
 }
 

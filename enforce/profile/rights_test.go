@@ -139,3 +139,17 @@ func TestABILevels(t *testing.T) {
 		t.Error("levels beyond the table")
 	}
 }
+
+func TestTablesAreCopied(t *testing.T) {
+	Rights()[0].Bit, Groups()[0].Access, Flags()[0].ABI, ABILevels()[0].ABI = 0, 0, 0, 0
+	if rights[0].Bit != FSExecute || groups[0].Access == 0 || flags[0].ABI == 0 || abiLevels[0].ABI != 1 {
+		t.Error("a caller can change a table")
+	}
+}
+
+func TestWords(t *testing.T) {
+	got := []string{FS.String(), Net.String(), Scope.String(), Kind(9).String(), Fail.String(), Skip.String()}
+	if want := []string{"fs", "net", "scope", "kind(9)", "fail", "skip"}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
