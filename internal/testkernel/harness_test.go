@@ -261,7 +261,7 @@ func (w *onWrite) Write(p []byte) (int, error) {
 func TestKilledHost(t *testing.T) {
 	requireKernel(t, UML73)
 	adoptOrphans(t)
-	cmd := caseCommand(t, "hang")
+	cmd := caseCommand(t, "hang", "TMPDIR="+t.TempDir())
 	pr, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
