@@ -64,8 +64,8 @@ func parse(file string, src []byte, shipped bool) ([]*Document, error) {
 
 // names checks the document's name against the rest of the file and the shipped ones.
 func (r *reporter) names(d *Document, seen map[string]uint32, shipped bool) {
-	p := (*place)(nil).key("metadata")
-	p = p.key("name")
+	metadata := (*place)(nil).key("metadata")
+	p := metadata.key("name")
 	if d.Name == "" {
 		return
 	}

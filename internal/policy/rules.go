@@ -79,34 +79,35 @@ func (s *ruleSet) paths(rules []*apiv1.PathRule, p *place) {
 		}
 		for j, text := range rule.GetAt() {
 			member := at.at(j)
-			s.expand(text, &member, func(path string) {
-				if ok {
-					s.path(i, j, path, access, quiet, missing)
-				}
-			})
+			if hasVariable(text) {
+				s.expand(text, &member, func(path string) {
+					if ok {
+						s.path(i, j, path, access, quiet, missing)
+					}
+				})
+			} else if path, good := s.plainPath(text, &member); good && ok {
+				s.path(i, j, path, access, quiet, missing)
+			}
 		}
 	}
 }
 
-// expand calls f with each clean path a text stands for.
-func (s *ruleSet) expand(text string, p *place, f func(path string)) {
-	if hasVariable(text) {
-		s.expandTemplate(text, p, f)
-		return
-	}
+// plainPath gives the clean path of a text without variables.
+func (s *ruleSet) plainPath(text string, p *place) (string, bool) {
 	clean, err := cleanPath(text)
 	if err != nil {
 		s.addf(codeBadPath, p, "%v", err)
-		return
+		return "", false
 	}
 	if *s.room--; *s.room < 0 {
 		s.tooManyPaths(p)
-		return
+		return "", false
 	}
-	f(clean)
+	return clean, true
 }
 
-func (s *ruleSet) expandTemplate(text string, p *place, f func(path string)) {
+// expand calls f with each clean path a text with variables stands for.
+func (s *ruleSet) expand(text string, p *place, f func(path string)) {
 	if len(text) > 4*MaxPathBytes {
 		s.addf(codeBadPath, p, "path of %d bytes, at most %d: %q", len(text), MaxPathBytes, clip(text))
 		return
