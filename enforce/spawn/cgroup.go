@@ -1,0 +1,310 @@
+package spawn
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"policyd.dev/policyd/internal/errs"
+)
+
+// cgroups makes one cgroup (v2) per group. It enables no controllers: cgroup.kill
+// and cpu.stat need none, and with none enabled a cgroup may hold both processes
+// (policyd itself) and groups below it.
+type cgroups struct{ root string }
+
+func newCgroups(root string) (*cgroups, error) {
+	if root == "" {
+		own, err := ownCgroup()
+		if err != nil {
+			return nil, err
+		}
+		root = filepath.Join(own, "policyd")
+	}
+	c := &cgroups{root: root}
+	if err := c.try(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// try makes a group and forks into it. The program does not exist, so that the
+// errno tells what fork said: a cgroup that may not be entered is EACCES, EBUSY
+// or EOPNOTSUPP, and only a fork that worked comes to ENOENT.
+func (c *cgroups) try() error {
+	if err := os.MkdirAll(c.root, 0o755); err != nil {
+		return err
+	}
+	g, err := c.newGroup("probe-" + strconv.Itoa(os.Getpid()) + "-" + strconv.FormatInt(time.Now().UnixNano(), 36))
+	if err != nil {
+		return err
+	}
+	defer g.Remove()
+	if err := unix.Faccessat(int(g.dir.Fd()), "cgroup.kill", unix.W_OK, 0); err != nil {
+		return fmt.Errorf("%s/cgroup.kill: %w", g.path, err)
+	}
+	_, err = syscall.ForkExec(filepath.Join(g.path, "no-program"), []string{"no-program"},
+		&syscall.ProcAttr{Sys: &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(g.dir.Fd())}})
+	if !errors.Is(err, syscall.ENOENT) {
+		return fmt.Errorf("fork into %s: %w", g.path, err)
+	}
+	return nil
+}
+
+// ownCgroup gives the folder of this process's v2 cgroup.
+func ownCgroup() (string, error) {
+	b, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return "", err
+	}
+	for line := range strings.Lines(string(b)) {
+		if own, ok := strings.CutPrefix(strings.TrimSpace(line), "0::"); ok {
+			return cgroupFolder(own)
+		}
+	}
+	return "", errors.New("this process is in no cgroup of version 2")
+}
+
+// cgroupFolder finds where that cgroup is mounted (proc_pid_mountinfo(5)).
+func cgroupFolder(own string) (string, error) {
+	b, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return "", err
+	}
+	for line := range strings.Lines(string(b)) {
+		before, after, _ := strings.Cut(line, " - ")
+		f := strings.Fields(before)
+		if len(f) < 5 || !strings.HasPrefix(after, "cgroup2 ") {
+			continue
+		}
+		rel, ok := strings.CutPrefix(own, strings.TrimSuffix(f[3], "/"))
+		if ok {
+			return filepath.Join(f[4], rel), nil
+		}
+	}
+	return "", fmt.Errorf("cgroup %q is not mounted (version 2)", own)
+}
+
+func (c *cgroups) Name() string                         { return "cgroup" }
+func (c *cgroups) OpenGroup(path string) (Group, error) { return openGroup(path) }
+
+func (c *cgroups) NewGroup(id string) (Group, error) {
+	if err := checkID(id); err != nil {
+		return nil, err
+	}
+	g, err := c.newGroup(id)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errs.ErrContainment, err)
+	}
+	return g, nil
+}
+
+func (c *cgroups) newGroup(id string) (*cgroupGroup, error) {
+	path := filepath.Join(c.root, id)
+	err := os.Mkdir(path, 0o755)
+	if errors.Is(err, fs.ErrNotExist) { // somebody tidied up
+		if err = os.MkdirAll(c.root, 0o755); err == nil {
+			err = os.Mkdir(path, 0o755)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	g, err := openCgroupDir(path)
+	if err != nil {
+		os.Remove(path)
+		return nil, err
+	}
+	return g, nil
+}
+
+type cgroupGroup struct {
+	path string
+	dir  *os.File
+}
+
+func openCgroup(path string) (Group, error) {
+	g, err := openCgroupDir(path)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errs.ErrContainment, err)
+	}
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(int(g.dir.Fd()), &st); err != nil || st.Type != unix.CGROUP2_SUPER_MAGIC {
+		g.dir.Close()
+		return nil, fmt.Errorf("%w: %q is not a cgroup", errs.ErrContainment, path)
+	}
+	return g, nil
+}
+
+func openCgroupDir(path string) (*cgroupGroup, error) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	return &cgroupGroup{path: path, dir: os.NewFile(uintptr(fd), path)}, nil
+}
+
+func (g *cgroupGroup) Path() string { return g.path }
+
+// tree lists the group's folder and those the program made below, deepest last.
+func (g *cgroupGroup) tree() []string {
+	var dirs []string
+	filepath.WalkDir(g.path, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			dirs = append(dirs, path)
+		}
+		return nil
+	})
+	return dirs
+}
+
+func (g *cgroupGroup) Processes() ([]int, error) {
+	var pids []int
+	for _, dir := range g.tree() {
+		b, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+		if err != nil {
+			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENODEV) {
+				continue
+			}
+			return nil, err
+		}
+		for f := range bytes.FieldsSeq(b) {
+			pid, err := strconv.Atoi(string(f))
+			if err != nil {
+				return nil, fmt.Errorf("%s/cgroup.procs: %w", dir, err)
+			}
+			if pid > 0 { // 0: in a pid namespace we do not see
+				pids = append(pids, pid)
+			}
+		}
+	}
+	return pids, nil
+}
+
+func (g *cgroupGroup) Usage() (Usage, error) {
+	pids, err := g.Processes()
+	if err != nil {
+		return Usage{}, err
+	}
+	u := Usage{Processes: len(pids)}
+	if b, err := os.ReadFile(filepath.Join(g.path, "cpu.stat")); err == nil {
+		for line := range strings.Lines(string(b)) {
+			if v, ok := strings.CutPrefix(line, "usage_usec "); ok {
+				u.CPUUsec, _ = strconv.ParseUint(strings.TrimSpace(v), 10, 64)
+			}
+		}
+	}
+	if b, err := os.ReadFile(filepath.Join(g.path, "memory.current")); err == nil {
+		u.MemoryBytes, err = strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64)
+		return u, err
+	}
+	// Without the memory controller: what is resident, shared pages counted for each.
+	for _, pid := range pids {
+		if st, err := readStat(pid); err == nil {
+			u.MemoryBytes += st.rssPages * uint64(os.Getpagesize())
+		}
+	}
+	return u, nil
+}
+
+func (g *cgroupGroup) Signal(sig syscall.Signal) error {
+	return signalAll(g.Processes, sig)
+}
+
+// signalAll signals each process of a list that changes all the time. Each is
+// held by pidfd before the list is read again; one that is still in it then is
+// the one that is held.
+func signalAll(list func() ([]int, error), sig syscall.Signal) error {
+	pids, err := list()
+	if err != nil {
+		return err
+	}
+	held := make(map[int]int, len(pids))
+	defer func() {
+		for _, fd := range held {
+			unix.Close(fd)
+		}
+	}()
+	for _, pid := range pids {
+		if fd, err := unix.PidfdOpen(pid, 0); err == nil {
+			held[pid] = fd
+		}
+	}
+	if pids, err = list(); err != nil {
+		return err
+	}
+	var failed error
+	for _, pid := range pids {
+		fd, ok := held[pid]
+		if !ok {
+			continue // came meanwhile: it was started by one that is signalled
+		}
+		if err := unix.PidfdSendSignal(fd, sig, nil, 0); err != nil && err != unix.ESRCH {
+			failed = errors.Join(failed, fmt.Errorf("signal pid %d: %w", pid, err))
+		}
+	}
+	return failed
+}
+
+// killPatience is how long KillAll waits for processes that do not die: one in
+// an uninterruptible sleep cannot.
+const killPatience = 10 * time.Second
+
+func (g *cgroupGroup) KillAll() error {
+	deadline := time.Now().Add(killPatience)
+	for pause := 100 * time.Microsecond; ; pause = min(2*pause, 20*time.Millisecond) {
+		populated, err := g.populated()
+		if err != nil || !populated {
+			return err
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%w: processes of %s do not end", errs.ErrContainment, g.path)
+		}
+		// One write kills the whole tree, also what is being forked (Linux 5.14).
+		err = os.WriteFile(filepath.Join(g.path, "cgroup.kill"), []byte("1"), 0)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("%w: %w", errs.ErrContainment, err)
+		}
+		if err != nil {
+			if err := signalAll(g.Processes, syscall.SIGKILL); err != nil {
+				return err
+			}
+		}
+		time.Sleep(pause)
+	}
+}
+
+func (g *cgroupGroup) populated() (bool, error) {
+	b, err := os.ReadFile(filepath.Join(g.path, "cgroup.events"))
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENODEV) {
+		return false, nil
+	}
+	return !bytes.Contains(b, []byte("populated 0")), err
+}
+
+func (g *cgroupGroup) Remove() error {
+	err := os.Remove(g.path)
+	for tries := 0; errors.Is(err, syscall.EBUSY) && tries < 50; tries++ {
+		dirs := g.tree()
+		for i := len(dirs) - 1; i >= 0; i-- {
+			err = os.Remove(dirs[i])
+		}
+		if errors.Is(err, syscall.EBUSY) {
+			time.Sleep(time.Duration(tries) * 200 * time.Microsecond)
+		}
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: %w", errs.ErrContainment, err)
+	}
+	g.dir.Close()
+	return nil
+}

@@ -1,0 +1,36 @@
+package spawn
+
+// The steps from a ready thread to a running program, in order. A test makes
+// each fail in turn and sees that nothing was started. What happens between fork
+// and exec is one step here; the test breaks its system calls one by one.
+const (
+	stepUnshareFS  = "unshare_fs"   // a umask of the thread's own
+	stepUmask      = "umask"        //
+	stepSmackOpen  = "smack_open"   // /proc/thread-self/attr/smack/current
+	stepSmackWrite = "smack_write"  //
+	stepSmackRead  = "smack_read"   // what the kernel made of it
+	stepNoNewPrivs = "no_new_privs" // named by enforce/landlock
+	stepRestrict   = "restrict_self"
+	stepFork       = "fork"
+	stepStop       = "stop" // the stop at exec, only with limits
+	stepExitKill   = "exitkill"
+	stepLimits     = "limits"
+	stepDetach     = "detach"
+	stepPoll       = "poll" // the pidfd in the netpoller
+)
+
+// steps is the fault table.
+var steps = []string{
+	stepUnshareFS, stepUmask, stepSmackOpen, stepSmackWrite, stepSmackRead, stepNoNewPrivs, stepRestrict,
+	stepFork, stepStop, stepExitKill, stepLimits, stepDetach, stepPoll,
+}
+
+// fault is nil but in tests, which set it before they start anything.
+var fault func(step string) error
+
+func step(name string) error {
+	if fault == nil {
+		return nil
+	}
+	return fault(name)
+}

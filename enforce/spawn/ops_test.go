@@ -1,0 +1,5 @@
+package spawn
+
+const opEnv = "POLICYD_SPAWN_TEST_OP"
+
+func runOp(op string) int { return 99 }

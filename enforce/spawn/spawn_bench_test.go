@@ -1,0 +1,164 @@
+package spawn
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"policyd.dev/policyd/enforce/landlock"
+	"policyd.dev/policyd/enforce/profile"
+	"policyd.dev/policyd/internal/testkernel"
+)
+
+// benchReadExec and benchWrite are the policy of about ten paths that all
+// contenders start /bin/true under.
+var (
+	benchReadExec = []string{"/usr", "/bin", "/lib", "/lib64", "/etc"}
+	benchWrite    = []string{"/dev/null", "/dev/zero", "/dev/urandom", "/tmp", "/var/tmp"}
+)
+
+func benchRules() []rule {
+	var rules []rule
+	for _, p := range benchReadExec {
+		rules = append(rules, rule{p, readExec})
+	}
+	for _, p := range benchWrite {
+		rules = append(rules, rule{p, readAll | profile.FSWriteFile})
+	}
+	return rules
+}
+
+// BenchmarkSpawn is the start of /bin/true and the wait for its end, all ways in
+// one run: compare within it only.
+func BenchmarkSpawn(b *testing.B) {
+	sup := support(b)
+	p := newProfile(b, layerFor("bench", min(sup.ABI, 5)), benchRules()...)
+	digest := profile.Digest(p.Encode())
+	s := newTestSpawner(b, 4)
+	cache := landlock.NewCache(8)
+	b.Cleanup(cache.Close)
+
+	start := func(b *testing.B, group Group) {
+		rs, release, err := cache.Get(p, digest, sup)
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer release()
+		c, err := s.Start(&Command{Path: "/bin/true", Group: group}, rs)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if st := wait(b, c); st.Code != 0 {
+			b.Fatalf("%+v", st)
+		}
+	}
+	b.Run("bare", func(b *testing.B) {
+		null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer null.Close()
+		for b.Loop() {
+			proc, err := os.StartProcess("/bin/true", []string{"/bin/true"}, &os.ProcAttr{Files: []*os.File{null, null, null}})
+			if err != nil {
+				b.Fatal(err)
+			}
+			if st, err := proc.Wait(); err != nil || !st.Success() {
+				b.Fatal(st, err)
+			}
+		}
+	})
+	b.Run("spawn", func(b *testing.B) {
+		for b.Loop() {
+			start(b, nil)
+		}
+	})
+	b.Run("spawn-cgroup", func(b *testing.B) {
+		c, err := DetectContainment(Options{})
+		if err != nil || c.Name() != "cgroup" {
+			testkernel.Skip(b, "a writable cgroup v2", "run as root or in a delegated cgroup")
+		}
+		n := 0
+		for b.Loop() {
+			n++
+			g, err := c.NewGroup("bench-" + strconv.Itoa(os.Getpid()) + "-" + strconv.Itoa(n))
+			if err != nil {
+				b.Fatal(err)
+			}
+			start(b, g)
+			if err := g.Remove(); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("supervised", func(b *testing.B) {
+		c := supervisorContainment(b)
+		for b.Loop() {
+			g, err := c.NewGroup("bench")
+			if err != nil {
+				b.Fatal(err)
+			}
+			start(b, g)
+		}
+	})
+	b.Run("landrun", func(b *testing.B) {
+		landrun, err := landrunPath()
+		if err != nil {
+			testkernel.Skip(b, "landrun: "+err.Error(), "test/bench/landrun.sh")
+		}
+		args := []string{"--log-level", "error"}
+		for _, p := range benchReadExec {
+			args = append(args, "--rox", p)
+		}
+		for _, p := range benchWrite {
+			args = append(args, "--rw", p)
+		}
+		runTool(b, nil, landrun, append(args, "/bin/true")...)
+	})
+	b.Run("sandboxer", func(b *testing.B) {
+		sandboxer, err := testkernel.Sandboxer()
+		if err != nil {
+			testkernel.Skip(b, "the kernel's sample sandboxer", "make kernels")
+		}
+		env := []string{"LL_FS_RO=" + strings.Join(benchReadExec, ":"), "LL_FS_RW=" + strings.Join(benchWrite, ":")}
+		runTool(b, env, sandboxer, "/bin/true")
+	})
+}
+
+func runTool(b *testing.B, env []string, path string, args ...string) {
+	for b.Loop() {
+		cmd := exec.Command(path, args...)
+		cmd.Env = env
+		if err := cmd.Run(); err != nil {
+			out, _ := exec.Command(path, args...).CombinedOutput()
+			b.Fatal(err, string(out))
+		}
+	}
+}
+
+// landrunPath is where test/bench/landrun.sh leaves the program.
+func landrunPath() (string, error) {
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "policyd", "bench", "landrun")
+	if _, err := os.Stat(path); err != nil {
+		return "", errors.New("not built")
+	}
+	return path, nil
+}
+
+// launcher builds policyd-launch once for the tests, static as it is shipped.
+func supervisorContainment(t testing.TB) Containment {
+	t.Helper()
+	c, err := DetectContainment(Options{Launcher: buildLauncher(t), Supervisor: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}

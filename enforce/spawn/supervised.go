@@ -1,0 +1,314 @@
+package spawn
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"policyd.dev/policyd/enforce/landlock"
+	"policyd.dev/policyd/internal/errs"
+)
+
+// supervisors holds each program by a process of its own, policyd-launch
+// supervise, which all orphans of the program come to. It is for hosts whose
+// cgroups policyd cannot write. A program that may signal its supervisor (the
+// same user, and no layer with the scope signal) can end it; the program then
+// dies too, but not what it has started.
+type supervisors struct {
+	launcher string
+	Why      error // cgroups are not used
+}
+
+func (s *supervisors) Name() string                         { return "supervisor" }
+func (s *supervisors) OpenGroup(path string) (Group, error) { return openGroup(path) }
+
+func (s *supervisors) NewGroup(id string) (Group, error) {
+	if err := checkID(id); err != nil {
+		return nil, err
+	}
+	return &supervisedGroup{launcher: s.launcher}, nil
+}
+
+// supervisedPrefix begins a supervised group's path; its supervisor's pid and
+// start ticks follow.
+const supervisedPrefix = "supervisor:"
+
+type supervisedGroup struct {
+	launcher string
+
+	mu         sync.Mutex
+	supervisor *Child // nil before Start
+}
+
+// supervisor is the socket to a supervisor whose program is waited for.
+type supervisor struct {
+	conn *os.File
+	buf  []byte // read beyond the startReply
+}
+
+func (g *supervisedGroup) start(s *Spawner, cmd *Command, rs *landlock.Rulesets) (*Child, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.supervisor != nil {
+		return nil, fmt.Errorf("%w: the group has a program already", errs.ErrStart)
+	}
+	conn, sup, err := g.launch(cmd, rs)
+	if err != nil {
+		return nil, fmt.Errorf("%w: supervisor: %w", errs.ErrStart, err)
+	}
+	// It ends by itself, soon after an error; nobody else waits for it.
+	go sup.Wait(context.Background())
+	child, err := g.handOver(conn, cmd, rs)
+	if err != nil {
+		conn.Close()
+		_ = sup.Signal(syscall.SIGTERM)
+		if errors.Is(err, errs.ErrProgramRefused) && rs.Profile() != nil {
+			if why := ExplainExec(rs.Profile(), cmd.Path); why != "" {
+				err = fmt.Errorf("%w: %s", err, why)
+			}
+		}
+		return nil, err
+	}
+	g.supervisor = sup
+	sup.StartTicks()
+	return child, nil
+}
+
+// launch starts the supervisor itself, which is not confined: it confines the program.
+func (g *supervisedGroup) launch(cmd *Command, rs *landlock.Rulesets) (*os.File, *Child, error) {
+	null, err := devNull()
+	if err != nil {
+		return nil, nil, err
+	}
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer unix.Close(pair[1])
+	files := []uintptr{null.Fd(), null.Fd(), null.Fd(), uintptr(pair[1])}
+	for _, f := range [3]*os.File{cmd.Stdin, cmd.Stdout, cmd.Stderr} {
+		if f == nil {
+			f = null
+		}
+		files = append(files, f.Fd())
+	}
+	for _, l := range rs.FDs() {
+		files = append(files, uintptr(l.FD))
+	}
+	pidfd := -1
+	pid, err := syscall.ForkExec(g.launcher, []string{"policyd-launch", "supervise"},
+		&syscall.ProcAttr{Dir: "/", Files: files, Sys: &syscall.SysProcAttr{Setsid: true, PidFD: &pidfd}})
+	if err != nil {
+		unix.Close(pair[0])
+		return nil, nil, fmt.Errorf("%s: %w", g.launcher, err)
+	}
+	sup, err := newChild(pid, pidfd, true)
+	if err == nil {
+		err = unix.SetNonblock(pair[0], true)
+	}
+	if err != nil {
+		// Its socket's end is what ends a supervisor without a program.
+		unix.Close(pair[0])
+		return nil, nil, err
+	}
+	return os.NewFile(uintptr(pair[0]), "supervisor"), sup, nil
+}
+
+// handOver says what to start and takes the answer.
+func (g *supervisedGroup) handOver(conn *os.File, cmd *Command, rs *landlock.Rulesets) (*Child, error) {
+	req := startRequest{
+		Path: cmd.Path, Argv: cmd.Argv, Env: cmd.Env, Dir: cmd.Dir, Credential: cmd.Credential, Umask: cmd.Umask,
+		Limits: cmd.Limits, TTY: cmd.TTY, SmackLabel: cmd.SmackLabel, StatusFile: cmd.StatusFile,
+	}
+	for _, l := range rs.FDs() {
+		req.Layers = append(req.Layers, layerRequest{l.Name, l.Flags})
+	}
+	conn.SetDeadline(time.Now().Add(handOverPatience))
+	if err := json.NewEncoder(conn).Encode(&req); err != nil {
+		return nil, fmt.Errorf("%w: supervisor: %w", errs.ErrStart, err)
+	}
+	line, rest, fds, err := receive(conn)
+	if err != nil {
+		return nil, fmt.Errorf("%w: supervisor: %w", errs.ErrStart, err)
+	}
+	var reply startReply
+	err = json.Unmarshal(line, &reply)
+	if err == nil {
+		err = reply.err()
+	}
+	if err == nil && (len(fds) != 1 || reply.PID <= 0) {
+		err = fmt.Errorf("%w: supervisor: no pidfd came", errs.ErrStart)
+	}
+	if err != nil {
+		closeAll(fds)
+		return nil, err
+	}
+	conn.SetDeadline(time.Time{})
+	child, err := newChild(reply.PID, fds[0], false)
+	if err != nil {
+		closeAll(fds)
+		return nil, err
+	}
+	child.super = &supervisor{conn: conn, buf: rest}
+	return child, nil
+}
+
+const handOverPatience = 30 * time.Second
+
+// receive reads up to the end of a line, with the descriptors that come along.
+func receive(conn *os.File) (line, rest []byte, fds []int, err error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	var got []byte
+	for {
+		buf, oob := make([]byte, 4096), make([]byte, unix.CmsgSpace(4))
+		var n, oobn int
+		var rerr error
+		if err := raw.Read(func(fd uintptr) bool {
+			n, oobn, _, _, rerr = unix.Recvmsg(int(fd), buf, oob, unix.MSG_CMSG_CLOEXEC)
+			return rerr != unix.EAGAIN
+		}); err != nil {
+			closeAll(fds)
+			return nil, nil, nil, err
+		}
+		if rerr == nil && n == 0 {
+			rerr = io.ErrUnexpectedEOF
+		}
+		if msgs, err := unix.ParseSocketControlMessage(oob[:oobn]); err == nil {
+			for i := range msgs {
+				more, _ := unix.ParseUnixRights(&msgs[i])
+				fds = append(fds, more...)
+			}
+		}
+		if rerr != nil {
+			closeAll(fds)
+			return nil, nil, nil, rerr
+		}
+		got = append(got, buf[:n]...)
+		if i := bytes.IndexByte(got, '\n'); i >= 0 {
+			return got[:i], got[i+1:], fds, nil
+		}
+	}
+}
+
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		unix.Close(fd)
+	}
+}
+
+// status waits for the supervisor to tell how its program ended. If it dies
+// first, the program dies with it and nobody knows how.
+func (s *supervisor) status() (Status, error) {
+	for {
+		if i := bytes.IndexByte(s.buf, '\n'); i >= 0 {
+			var end endReply
+			if err := json.Unmarshal(s.buf[:i], &end); err != nil {
+				return Status{Unknown: true}, nil
+			}
+			return end.Status, nil
+		}
+		var buf [512]byte
+		n, err := s.conn.Read(buf[:])
+		s.buf = append(s.buf, buf[:n]...)
+		if n == 0 && (err == nil || errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)) {
+			return Status{Unknown: true}, nil
+		}
+		if n == 0 {
+			return Status{}, err
+		}
+	}
+}
+
+func openSupervised(spec string) (Group, error) {
+	pidText, ticksText, _ := strings.Cut(spec, ":")
+	pid, err := strconv.Atoi(pidText)
+	ticks, err2 := strconv.ParseUint(ticksText, 10, 64)
+	if err != nil || err2 != nil || pid <= 1 {
+		return nil, fmt.Errorf("%w: %q is not the path of a group", errs.ErrContainment, supervisedPrefix+spec)
+	}
+	sup, err := Adopt(pid, ticks)
+	if err != nil {
+		return nil, fmt.Errorf("%w: its supervisor is gone: %w", errs.ErrContainment, err)
+	}
+	return &supervisedGroup{supervisor: sup}, nil
+}
+
+func (g *supervisedGroup) child() *Child {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.supervisor
+}
+
+func (g *supervisedGroup) Path() string {
+	sup := g.child()
+	if sup == nil {
+		return ""
+	}
+	return supervisedPrefix + strconv.Itoa(sup.PID) + ":" + strconv.FormatUint(sup.StartTicks(), 10)
+}
+
+func (g *supervisedGroup) Processes() ([]int, error) {
+	sup := g.child()
+	if sup == nil || sup.Signal(0) != nil {
+		return nil, nil
+	}
+	procs, err := descendants(sup.PID)
+	pids := make([]int, 0, len(procs))
+	for _, p := range procs {
+		pids = append(pids, p.pid)
+	}
+	return pids, err
+}
+
+func (g *supervisedGroup) Usage() (Usage, error) {
+	pids, err := g.Processes()
+	if err != nil {
+		return Usage{}, err
+	}
+	u := Usage{Processes: len(pids)}
+	for _, pid := range pids {
+		if st, err := readStat(pid); err == nil {
+			u.MemoryBytes += st.rssPages * uint64(os.Getpagesize())
+			u.CPUUsec += (st.utime + st.stime) * (1e6 / ticksPerSecond)
+		}
+	}
+	return u, nil
+}
+
+// ticksPerSecond is USER_HZ, 100 on every architecture Go runs on.
+const ticksPerSecond = 100
+
+func (g *supervisedGroup) Signal(sig syscall.Signal) error {
+	return signalAll(g.Processes, sig)
+}
+
+// KillAll asks the supervisor to end all and itself.
+func (g *supervisedGroup) KillAll() error {
+	sup := g.child()
+	if sup == nil || sup.Signal(syscall.SIGTERM) != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), killPatience)
+	defer cancel()
+	if _, err := sup.Wait(ctx); err != nil && ctx.Err() != nil {
+		return fmt.Errorf("%w: processes of supervisor %d do not end", errs.ErrContainment, sup.PID)
+	}
+	return nil
+}
+
+// Remove has nothing to remove: the supervisor ends with the last process.
+func (g *supervisedGroup) Remove() error { return nil }
