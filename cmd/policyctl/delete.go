@@ -1,0 +1,63 @@
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
+
+	apiv1 "policyd.dev/policyd/api/policyd/v1"
+	"policyd.dev/policyd/internal/cli"
+)
+
+func newDelete(a *app) *cobra.Command {
+	req := &apiv1.DeleteRequest{}
+	var expect string
+	cmd := &cobra.Command{
+		Use:   "delete NAME --expect N",
+		Short: "Delete a policy or fragment",
+		Long: "delete is refused while something refers to the document, and says what: a policy that includes\n" +
+			"the fragment, a sandbox that runs under the policy. Its history is kept, and rollback brings it\n" +
+			"back, unless --purge removes that too.",
+		Example:           "  policyctl delete web --expect 4\n  policyctl delete fragment/site/base --expect 2 --purge",
+		Args:              exactly("NAME"),
+		ValidArgsFunction: a.completeNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var err error
+			if req.Kind, req.Name, err = plainName(args[0]); err != nil {
+				return err
+			}
+			if req.Expect, err = expectation(expect); err != nil {
+				return err
+			}
+			if req.RequestId == "" {
+				req.RequestId = cli.RequestID()
+			}
+			ctx, c, cancel, err := a.call(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer cancel()
+			_, err = change(a, ctx, req.RequestId, func(ctx context.Context) (*apiv1.DeleteResponse, error) {
+				return cli.Retry(ctx, c, func(ctx context.Context, o ...grpc.CallOption) (*apiv1.DeleteResponse, error) {
+					return c.Policies.Delete(ctx, req, o...)
+				})
+			})
+			if err != nil {
+				return err
+			}
+			kept := "its history is kept"
+			if req.Purge {
+				kept = "with its history"
+			}
+			a.say("%s/%s deleted, %s", words[req.Kind], req.Name, kept)
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&expect, "expect", "", "number of the version that must be the newest one")
+	_ = cmd.MarkFlagRequired("expect")
+	f.BoolVar(&req.Purge, "purge", false, "remove its history too")
+	f.StringVar(&req.RequestId, "request-id", "", "id of an earlier, equal request to learn the result of")
+	return cmd
+}

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"policyd.dev/policyd/internal/cli"
+	"policyd.dev/policyd/internal/paths"
+)
+
+// Groups of commands in help.
+const (
+	groupPolicies  = "policies"
+	groupSandboxes = "sandboxes"
+	groupDaemon    = "daemon"
+	groupOther     = "other"
+)
+
+func newRoot(a *app) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "policyctl COMMAND",
+		Short: "Write policies, start programs under them, and see what they may do",
+		Long: "policyctl stores policies in policyd as numbered versions and starts programs that the\n" +
+			"kernel then confines by them (Landlock).\n\n" +
+			"A policy is named web (its newest version), web@3, web@stable (a tag) or web@sha256:...",
+		Example: "  policyctl apply -f web.yaml\n" +
+			"  policyctl run web -- nginx -g 'daemon off;'\n" +
+			"  policyctl check web -- open /etc/shadow r",
+		Args:          unknownCommand,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		PersistentPreRunE: func(*cobra.Command, []string) error {
+			if _, err := cli.NewPainter(a.color, a.out); err != nil {
+				return err
+			}
+			a.running = true
+			return nil
+		},
+		SuggestionsMinimumDistance: 2,
+	}
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.SetIn(a.in)
+	root.SetOut(a.out)
+	root.SetErr(a.err)
+	f := root.PersistentFlags()
+	f.StringVar(&a.socket, "socket", "", "policyd's socket, a path or unix:///path (default $"+paths.SocketEnv+", else the user's own)")
+	f.StringVar(&a.socket, "address", "", "the same as --socket")
+	f.DurationVar(&a.timeout, "timeout", 0, "give up after this time (default 30s for what answers at once, never for what goes on)")
+	f.StringVarP(&a.output, "output", "o", "", "form of the output: table, wide, json, yaml or name, as the command has them")
+	f.StringVar(&a.color, "color", "auto", "auto, always or never; auto heeds NO_COLOR")
+	f.BoolVarP(&a.quiet, "quiet", "q", false, "say only what was asked for")
+	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "wide", "json", "yaml", "name"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = root.RegisterFlagCompletionFunc("color", cobra.FixedCompletions([]string{"auto", "always", "never"}, cobra.ShellCompDirectiveNoFileComp))
+
+	root.AddGroup(
+		&cobra.Group{ID: groupPolicies, Title: "Policies:"},
+		&cobra.Group{ID: groupSandboxes, Title: "Programs under a policy:"},
+		&cobra.Group{ID: groupDaemon, Title: "The daemon and its store:"},
+		&cobra.Group{ID: groupOther, Title: "Other:"},
+	)
+	add := func(group string, cmds ...*cobra.Command) {
+		for _, c := range cmds {
+			c.GroupID = group
+			root.AddCommand(c)
+		}
+	}
+	add(groupPolicies, newApply(a), newGet(a), newHistory(a), newDiff(a), newRollback(a), newTag(a), newDelete(a),
+		newValidate(a), newFmt(a), newCompile(a), newInspect(a), newCheck(a))
+	add(groupSandboxes, newRun(a), newExec(a), newPs(a), newLogs(a), newWait(a), newKill(a), newRm(a), newTop(a))
+	add(groupDaemon, newStatus(a), newEvents(a), newBackup(a), newRestore(a), newDB(a))
+	add(groupOther, newSchema(a), newCompletion(a), newVersion(a), newMan(a))
+	root.SetHelpCommandGroupID(groupOther)
+	root.InitDefaultHelpCmd()
+	for _, c := range root.Commands() {
+		if c.Name() == "help" {
+			c.Example = "  policyctl help run"
+		}
+	}
+	return root
+}
+
+// unknownCommand refuses arguments that are no command, with what was meant.
+func unknownCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	text := fmt.Sprintf("unknown command %q", args[0])
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		text += "; did you mean " + strings.Join(near, " or ") + "?"
+	}
+	return fmt.Errorf("%s", text)
+}

@@ -1,0 +1,183 @@
+package cli
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	apiv1 "policyd.dev/policyd/api/policyd/v1"
+	"policyd.dev/policyd/internal/paths"
+)
+
+// maxMessage bounds one answer of policyd, bytes: a profile of 100,000 rules
+// with its origins fits.
+const maxMessage = 64 << 20
+
+// reconnect is how long a change is tried again after policyd went away while
+// it was answering.
+const reconnect = 10 * time.Second
+
+// Client is a connection to policyd, made when the first call needs it.
+type Client struct {
+	Policies  apiv1.PolicyServiceClient
+	Profiles  apiv1.ProfileServiceClient
+	Sandboxes apiv1.SandboxServiceClient
+	Admin     apiv1.AdminServiceClient
+
+	conn   *grpc.ClientConn
+	socket string
+	failed atomic.Pointer[error] // of the last attempt to connect
+	met    atomic.Bool           // a connection was made once
+}
+
+// Dial prepares a client for a unix socket given as unix:///path, unix:path or
+// an absolute path; "" is the default of paths.Target.
+func Dial(target string) (*Client, error) {
+	if target == "" {
+		target = paths.Target()
+	}
+	socket := strings.TrimPrefix(strings.TrimPrefix(target, "unix:"), "//")
+	if !filepath.IsAbs(socket) {
+		return nil, Usage(fmt.Errorf("address %q: want unix:///path or an absolute path", target))
+	}
+	c := &Client{socket: socket}
+	conn, err := grpc.NewClient("passthrough:///policyd",
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(c.dial),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
+		grpc.WithUserAgent("policyctl"),
+		grpc.WithChainUnaryInterceptor(c.unary),
+		grpc.WithChainStreamInterceptor(c.stream),
+	)
+	if err != nil {
+		return nil, err
+	}
+	c.conn = conn
+	c.Policies = apiv1.NewPolicyServiceClient(conn)
+	c.Profiles = apiv1.NewProfileServiceClient(conn)
+	c.Sandboxes = apiv1.NewSandboxServiceClient(conn)
+	c.Admin = apiv1.NewAdminServiceClient(conn)
+	return c, nil
+}
+
+// Close ends the connection.
+func (c *Client) Close() error { return c.conn.Close() }
+
+func (c *Client) dial(ctx context.Context, _ string) (net.Conn, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", c.socket)
+	if err != nil {
+		c.failed.Store(&err)
+		return nil, err
+	}
+	c.failed.Store(nil)
+	c.met.Store(true)
+	return conn, nil
+}
+
+func (c *Client) unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	return c.explain(invoke(ctx, method, req, reply, cc, opts...))
+}
+
+func (c *Client) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, s grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	cs, err := s(ctx, desc, cc, method, opts...)
+	if err != nil {
+		return nil, c.explain(err)
+	}
+	return explained{cs, c}, nil
+}
+
+// explained makes the errors of a stream those of explain.
+type explained struct {
+	grpc.ClientStream
+	c *Client
+}
+
+func (e explained) RecvMsg(m any) error { return e.c.explain(e.ClientStream.RecvMsg(m)) }
+
+// Unreachable is returned when no connection to policyd could be made.
+type Unreachable struct {
+	Socket string
+	Err    error
+}
+
+// Error names the socket and says what to do about it.
+func (u *Unreachable) Error() string {
+	var hint string
+	switch {
+	case errors.Is(u.Err, fs.ErrNotExist):
+		hint = "is policyd running? start it with `policyd`, or as a service, or name another socket with --socket or $" + paths.SocketEnv
+	case errors.Is(u.Err, fs.ErrPermission):
+		hint = "this user may not open the socket; it is for the members of its group (see `ls -l " + u.Socket + "`)"
+	default:
+		hint = "nothing answers there; start it with `policyd`, or as a service"
+	}
+	cause := u.Err
+	if op, ok := errors.AsType[*net.OpError](u.Err); ok {
+		cause = op.Err
+	}
+	if call, ok := errors.AsType[*os.SyscallError](cause); ok {
+		cause = call.Err
+	}
+	return fmt.Sprintf("policyd is not reachable at %s: %v: %s", u.Socket, cause, hint)
+}
+
+// Unwrap gives the error of the connection.
+func (u *Unreachable) Unwrap() error { return u.Err }
+
+// GRPCStatus makes it Unavailable, or PermissionDenied when the socket may not
+// be opened.
+func (u *Unreachable) GRPCStatus() *status.Status {
+	if errors.Is(u.Err, fs.ErrPermission) {
+		return status.New(codes.PermissionDenied, u.Error())
+	}
+	return status.New(codes.Unavailable, u.Error())
+}
+
+// explain turns "connection error" into the socket's own error.
+func (c *Client) explain(err error) error {
+	if status.Code(err) != codes.Unavailable {
+		return err
+	}
+	if cause := c.failed.Load(); cause != nil {
+		return &Unreachable{Socket: c.socket, Err: *cause}
+	}
+	return err
+}
+
+// Retry makes a change that carries a request id. When policyd goes away after
+// it may have received the request, the same request is sent again: its id
+// makes that have no second effect.
+func Retry[T any](ctx context.Context, c *Client, call func(context.Context, ...grpc.CallOption) (T, error)) (T, error) {
+	got, err := call(ctx)
+	if status.Code(err) != codes.Unavailable || !c.met.Load() {
+		return got, err
+	}
+	again, cancel := context.WithTimeout(ctx, reconnect)
+	defer cancel()
+	again2, err2 := call(again, grpc.WaitForReady(true))
+	if err2 != nil && ctx.Err() == nil && again.Err() != nil {
+		return got, c.explain(err)
+	}
+	return again2, err2
+}
+
+// RequestID makes an id for one change.
+func RequestID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails (crypto/rand)
+	return hex.EncodeToString(b[:])
+}
