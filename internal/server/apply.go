@@ -1,0 +1,396 @@
+package server
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	apiv1 "policyd.dev/policyd/api/policyd/v1"
+	"policyd.dev/policyd/internal/config"
+	"policyd.dev/policyd/internal/errs"
+	"policyd.dev/policyd/internal/policy"
+	"policyd.dev/policyd/store"
+)
+
+// maxDocuments bounds the documents of one request.
+const maxDocuments = 1000
+
+// batch is the documents of one request on their way to the store.
+type batch struct {
+	docs     []*policy.Document
+	puts     []store.Put
+	findings []*apiv1.Finding
+	// fragments are those of the batch by name: they see each other, whatever their order.
+	fragments map[string]*apiv1.Fragment
+}
+
+// prepare parses, checks, lints and pins documents; what it returns is ready to be stored. The error holds
+// every finding of every file. role is what the caller must have for each document.
+func (s *Server) prepare(c *Caller, role config.Role, files []*apiv1.SourceFile, resources []*apiv1.Resource, strict bool) (*batch, error) {
+	b := &batch{fragments: map[string]*apiv1.Fragment{}}
+	var all problems
+	for _, f := range files {
+		docs, err := policy.Parse(f.GetName(), f.GetContent())
+		if err := all.add(err); err != nil {
+			return nil, err
+		}
+		b.docs = append(b.docs, docs...)
+	}
+	for i, r := range resources {
+		d, err := policy.FromResource(r)
+		if err := all.addAt(fmt.Sprintf("resources[%d]", i), err); err != nil {
+			return nil, err
+		}
+		if err == nil {
+			b.docs = append(b.docs, d)
+		}
+	}
+	if err := all.err(); err != nil {
+		return nil, err
+	}
+	switch n := len(b.docs); {
+	case n == 0:
+		return nil, invalidField("files", "no document")
+	case n > maxDocuments:
+		return nil, fmt.Errorf("%w: %d documents in one request; at most %d", errs.ErrTooLarge, n, maxDocuments)
+	}
+	seen := map[string]bool{}
+	for _, d := range b.docs {
+		if err := c.require(role, d.Kind, d.Name); err != nil {
+			return nil, err
+		}
+		key := d.Kind + "/" + d.Name
+		switch {
+		case policy.IsReserved(d.Name):
+			all.finding(d, "reserved-name", "metadata.name", fmt.Sprintf("the name %q belongs to the fragments that come with policyd", d.Name))
+		case seen[key]:
+			all.finding(d, "duplicate-document", "metadata.name", fmt.Sprintf("%s %q is in this request more than once", d.Kind, d.Name))
+		}
+		seen[key] = true
+		if f := d.Resource.GetFragment(); f != nil {
+			b.fragments[d.Name] = f
+		}
+	}
+	if err := all.err(); err != nil {
+		return nil, err
+	}
+	src := &newestFragments{server: s, caller: c, batch: b.fragments}
+	for _, d := range b.docs {
+		put, err := s.prepareOne(d, src)
+		if err := all.add(err); err != nil {
+			return nil, err
+		}
+		b.puts = append(b.puts, put)
+		b.findings = append(b.findings, policy.Lint(d, src)...)
+	}
+	if strict {
+		all.found = append(all.found, b.findings...)
+	}
+	if err := all.err(); err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// prepareOne pins one document and, for a policy, compiles it once, so that what is stored can be started.
+func (s *Server) prepareOne(d *policy.Document, src policy.FragmentSource) (store.Put, error) {
+	pins, contents, err := policy.Pin(d, src)
+	if err != nil {
+		return store.Put{}, err
+	}
+	if p := d.Resource.GetLandlockPolicy(); p != nil {
+		o := policy.CompileOptions{Parameters: exampleParameters(p), Fragments: src, Document: d}
+		if _, err := policy.Compile(p, o); err != nil {
+			return store.Put{}, err
+		}
+	}
+	return store.Put{
+		Kind: d.Kind, Name: d.Name, Resource: d.Resource, Source: d.Source, SourceName: d.File,
+		Digest: policy.ContentDigest(d.Resource, pins), Pins: pins, PinContents: contents,
+	}, nil
+}
+
+// exampleParameters gives each parameter without a default a value it may have.
+func exampleParameters(p *apiv1.LandlockPolicy) map[string]string {
+	out := map[string]string{}
+	for _, param := range p.GetSpec().GetParameters() {
+		if p.GetSpec().GetVariables()[param.GetName()] != nil {
+			continue
+		}
+		out[param.GetName()] = "/parameter"
+		if within := param.GetWithin(); len(within) > 0 {
+			out[param.GetName()] = within[0]
+		}
+	}
+	return out
+}
+
+// newestFragments finds fragments for documents that are being stored: those of the same request
+// first, then the newest stored ones, which the caller must be allowed to see.
+type newestFragments struct {
+	server *Server
+	caller *Caller
+	batch  map[string]*apiv1.Fragment
+}
+
+func (n *newestFragments) Fragment(name string) (*apiv1.Fragment, error) {
+	if policy.IsReserved(name) {
+		return policy.Std().Fragment(name)
+	}
+	if f := n.batch[name]; f != nil {
+		return f, nil
+	}
+	if err := n.caller.require(config.RoleViewer, store.KindFragment, name); err != nil {
+		return nil, err
+	}
+	v, err := n.server.store.Get(store.KindFragment, name)
+	if err != nil {
+		return nil, err
+	}
+	return v.GetResource().GetFragment(), nil
+}
+
+// problems collects findings that are errors, over files and documents.
+type problems struct {
+	found []*apiv1.Finding
+	large bool
+}
+
+// add takes the findings of an error; another kind of error comes back.
+func (p *problems) add(err error) error { return p.addAt("", err) }
+
+// addAt is add for a document given as a message: fields are below prefix.
+func (p *problems) addAt(prefix string, err error) error {
+	var e *policy.Errors
+	if err == nil {
+		return nil
+	}
+	if !errors.As(err, &e) {
+		return err
+	}
+	p.large = p.large || errors.Is(err, errs.ErrTooLarge)
+	for _, f := range e.Findings() {
+		if prefix != "" {
+			f = proto.CloneOf(f)
+			f.Field = prefix + "." + f.GetField()
+		}
+		p.found = append(p.found, f)
+	}
+	return nil
+}
+
+func (p *problems) finding(d *policy.Document, code, field, message string) {
+	p.found = append(p.found, &apiv1.Finding{
+		Severity: apiv1.Finding_SEVERITY_ERROR, Code: code, Message: message, File: d.File, Line: uint32(d.FirstLine), Field: field,
+	})
+}
+
+func (p *problems) err() error {
+	if len(p.found) == 0 {
+		return nil
+	}
+	return &findingsError{found: p.found, large: p.large}
+}
+
+// findingsError is the error of a request whose documents have findings.
+type findingsError struct {
+	found []*apiv1.Finding
+	large bool
+}
+
+func (e *findingsError) Error() string {
+	text := policy.FormatFinding(e.found[0])
+	if n := len(e.found) - 1; n > 0 {
+		text += fmt.Sprintf("\nand %d more", n)
+	}
+	return text
+}
+
+func (e *findingsError) Unwrap() []error {
+	out := []error{error(withDetails(errs.ErrInvalid, badRequest(e.found)))}
+	if e.large {
+		out = append(out, errs.ErrTooLarge)
+	}
+	return out
+}
+
+// Apply stores documents, all or none.
+func (s *Server) Apply(ctx context.Context, req *apiv1.ApplyRequest) (*apiv1.ApplyResponse, error) {
+	c := callerFrom(ctx)
+	b, err := s.prepare(c, config.RoleAdmin, req.GetFiles(), req.GetResources(), req.GetStrict())
+	if err != nil {
+		return nil, err
+	}
+	if req.GetExpect() != nil {
+		if len(b.puts) != 1 {
+			return nil, invalidField("expect", "the request has %d documents; an expected version goes with one", len(b.puts))
+		}
+		n := req.GetExpect().GetNumber()
+		b.puts[0].Expect = &n
+	}
+	var applied []store.Applied
+	if req.GetDryRun() {
+		applied, err = s.foresee(b.puts)
+	} else {
+		applied, err = s.store.Apply(ctx, actorOf(ctx, req.GetMessage(), req.GetRequestId(), req), b.puts)
+		s.changed()
+	}
+	if err != nil {
+		return nil, about(err, b.puts)
+	}
+	resp := &apiv1.ApplyResponse{Findings: b.findings}
+	for _, a := range applied {
+		r := &apiv1.ApplyResponse_Result{Version: a.Info, Outcome: a.Outcome}
+		if a.Info.GetKind() == store.KindLandlockPolicy {
+			if r.RunningOlder, err = s.runningOlder(a.Info); err != nil {
+				return nil, err
+			}
+		}
+		resp.Results = append(resp.Results, r)
+	}
+	older, err := s.pinsOlder(c, b)
+	if err != nil {
+		return nil, err
+	}
+	resp.Findings = append(resp.Findings, older...)
+	return resp, nil
+}
+
+// about names the document of an error when there is only one.
+func about(err error, puts []store.Put) error {
+	if len(puts) == 1 {
+		return withResource(err, puts[0].Kind, puts[0].Name)
+	}
+	return err
+}
+
+// foresee tells what an apply would do.
+func (s *Server) foresee(puts []store.Put) ([]store.Applied, error) {
+	out := make([]store.Applied, 0, len(puts))
+	for _, p := range puts {
+		info, err := s.store.Info(p.Kind, p.Name)
+		missing := errors.Is(err, errs.ErrNotFound) || errors.Is(err, errs.ErrDeleted)
+		if err != nil && !missing {
+			return nil, err
+		}
+		var newest uint64
+		if !missing {
+			newest = info.GetNumber()
+		}
+		if p.Expect != nil && *p.Expect != newest {
+			return nil, fmt.Errorf("%w: %s %q has version %d, not %d", errs.ErrVersionMismatch, p.Kind, p.Name, newest, *p.Expect)
+		}
+		meta := p.Resource.GetLandlockPolicy().GetMetadata()
+		if f := p.Resource.GetFragment(); f != nil {
+			meta = f.GetMetadata()
+		}
+		a := store.Applied{Outcome: apiv1.ApplyResponse_OUTCOME_CREATED, Info: &apiv1.VersionInfo{
+			Kind: p.Kind, Name: p.Name, Number: newest + 1, Digest: p.Digest, Parent: newest, Pins: p.Pins,
+			Labels: meta.GetLabels(), Description: meta.GetDescription(),
+		}}
+		switch {
+		case !missing && info.GetDigest() == p.Digest:
+			a = store.Applied{Outcome: apiv1.ApplyResponse_OUTCOME_UNCHANGED, Info: info}
+		case !missing:
+			a.Outcome = apiv1.ApplyResponse_OUTCOME_CHANGED
+		}
+		out = append(out, a)
+	}
+	return out, nil
+}
+
+// pinsOlder remarks on stored policies that go on with the earlier content of a fragment of the batch.
+func (s *Server) pinsOlder(c *Caller, b *batch) ([]*apiv1.Finding, error) {
+	digests := map[string]string{}
+	for name, f := range b.fragments {
+		digests[name] = policy.ContentDigest(&apiv1.Resource{Kind: &apiv1.Resource_Fragment{Fragment: f}}, nil)
+	}
+	if len(digests) == 0 {
+		return nil, nil
+	}
+	infos, _, err := s.store.List(store.KindLandlockPolicy, store.Filter{})
+	if err != nil {
+		return nil, err
+	}
+	inBatch := map[string]bool{}
+	for _, p := range b.puts {
+		inBatch[p.Kind+"/"+p.Name] = true
+	}
+	var out []*apiv1.Finding
+	for _, info := range infos {
+		if inBatch[info.GetKind()+"/"+info.GetName()] || c.roleFor(info.GetName()) < config.RoleViewer {
+			continue
+		}
+		for _, pin := range info.GetPins() {
+			if now, ok := digests[pin.GetName()]; ok && now != pin.GetDigest() {
+				out = append(out, &apiv1.Finding{
+					Severity: apiv1.Finding_SEVERITY_WARNING, Code: "pinned-older",
+					Message: fmt.Sprintf("policy %s@%d keeps fragment %q as it was when the policy was stored; apply the policy again to take this one",
+						info.GetName(), info.GetNumber(), pin.GetName()),
+				})
+			}
+		}
+	}
+	return out, nil
+}
+
+// runningOlder counts the sandboxes alive on an older version of a policy.
+func (s *Server) runningOlder(info *apiv1.VersionInfo) (uint32, error) {
+	boxes, _, err := s.store.Sandboxes(store.SandboxFilter{Policy: info.GetName()})
+	if err != nil {
+		return 0, err
+	}
+	n := uint32(0)
+	for _, b := range boxes {
+		if b.GetVersion() < info.GetNumber() {
+			n++
+		}
+	}
+	return n, nil
+}
+
+// Validate checks documents as Apply would. Findings that are errors are the answer here, not an error.
+func (s *Server) Validate(ctx context.Context, req *apiv1.ValidateRequest) (*apiv1.ValidateResponse, error) {
+	b, err := s.prepare(callerFrom(ctx), config.RoleViewer, req.GetFiles(), req.GetResources(), req.GetStrict())
+	var found *findingsError
+	switch {
+	case errors.As(err, &found):
+		return &apiv1.ValidateResponse{Findings: found.found}, nil
+	case err != nil:
+		return nil, err
+	}
+	return &apiv1.ValidateResponse{Findings: b.findings}, nil
+}
+
+// actorOf is on whose behalf a change is made, with the hash that tells a repeated request from another one.
+func actorOf(ctx context.Context, message, requestID string, req proto.Message) store.Actor {
+	a := store.Actor{Name: callerFrom(ctx).String(), Message: message, RequestID: requestID}
+	if requestID != "" {
+		a.RequestHash = requestHash(req)
+	}
+	return a
+}
+
+// requestHash is over the canonical encoding, which stays the same over versions of policyd, of
+// the request without its id.
+func requestHash(req proto.Message) []byte {
+	m := proto.Clone(req)
+	r := m.ProtoReflect()
+	if f := r.Descriptor().Fields().ByName("request_id"); f != nil {
+		r.Clear(f)
+	}
+	sum := sha256.New()
+	sum.Write([]byte(protoreflect.FullName(r.Descriptor().FullName())))
+	sum.Write([]byte{0})
+	sum.Write(policy.Canonical(m))
+	return sum.Sum(nil)
+}
+
+// sortedKeys is the keys of a map in order.
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -1,0 +1,161 @@
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+
+	"policyd.dev/policyd/internal/errs"
+	"policyd.dev/policyd/internal/peer"
+)
+
+// RequestIDKey names the metadata that carries a request's id: taken from the client when it is
+// sensible, else made, and sent back in the trailer.
+const RequestIDKey = "x-request-id"
+
+const maxRequestID = 128
+
+func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
+	c, ctx := s.begin(ctx, info.FullMethod)
+	start := time.Now()
+	defer func() {
+		resp, err = s.finish(ctx, c, start, resp, err, recover())
+		grpc.SetTrailer(ctx, metadata.Pairs(RequestIDKey, c.id))
+	}()
+	if err := s.allowed(c); err != nil {
+		return nil, err
+	}
+	return handler(ctx, req)
+}
+
+func (s *Server) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
+	c, ctx := s.begin(ss.Context(), info.FullMethod)
+	start := time.Now()
+	defer func() {
+		_, err = s.finish(ctx, c, start, nil, err, recover())
+		ss.SetTrailer(metadata.Pairs(RequestIDKey, c.id))
+	}()
+	if err := s.allowed(c); err != nil {
+		return err
+	}
+	return handler(srv, &contextStream{ss, ctx})
+}
+
+// contextStream is a stream whose context knows the call.
+type contextStream struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (s *contextStream) Context() context.Context { return s.ctx }
+
+// begin finds out who calls. A connection without an identity makes a caller without roles.
+func (s *Server) begin(ctx context.Context, method string) (*call, context.Context) {
+	id, ok := peer.FromContext(ctx)
+	if !ok {
+		id = &peer.Identity{}
+	}
+	c := &call{caller: s.authority.Load().caller(id), method: method}
+	if given := metadata.ValueFromIncomingContext(ctx, RequestIDKey); len(given) == 1 && validRequestID(given[0]) {
+		c.id = given[0]
+	} else {
+		c.id = newRequestID()
+	}
+	return c, context.WithValue(ctx, callKey{}, c)
+}
+
+// validRequestID keeps ids from breaking lines of logs.
+func validRequestID(id string) bool {
+	if id == "" || len(id) > maxRequestID {
+		return false
+	}
+	for _, c := range []byte(id) {
+		if c <= ' ' || c > '~' {
+			return false
+		}
+	}
+	return true
+}
+
+func newRequestID() string {
+	var b [8]byte
+	rand.Read(b[:])
+	return hex.EncodeToString(b[:])
+}
+
+// allowed checks the table of roles. A method without a row is allowed to nobody.
+func (s *Server) allowed(c *call) error {
+	need, ok := methods[c.method]
+	if !ok {
+		return fmt.Errorf("%w: %s is in no table of roles", errs.ErrNotAllowed, c.method)
+	}
+	if c.caller.most(need.global) < need.least {
+		scope := ""
+		if need.global {
+			scope = " of everything"
+		}
+		return fmt.Errorf("%w: %s needs the role %s%s, and %s has not", errs.ErrNotAllowed, shortMethod(c.method), need.least, scope, c.caller)
+	}
+	return nil
+}
+
+// finish turns what came out of a handler into the client's answer and the log's line.
+func (s *Server) finish(ctx context.Context, c *call, start time.Time, resp any, err error, panicked any) (any, error) {
+	if panicked != nil {
+		s.log.ErrorContext(ctx, "handler panicked", "request_id", c.id, "method", shortMethod(c.method),
+			"panic", panicked, "stack", string(debug.Stack()))
+		resp, err = nil, fmt.Errorf("panic: %v", panicked)
+	}
+	need := methods[c.method]
+	if err == nil {
+		level := slog.LevelDebug
+		if need.write {
+			level = slog.LevelInfo
+		}
+		if s.log.Enabled(ctx, level) {
+			s.log.LogAttrs(ctx, level, "request", s.attrs(c, start)...)
+		}
+		return resp, nil
+	}
+	st, known := toStatus(err, c.id)
+	level := slog.LevelInfo
+	switch {
+	case !known:
+		level = slog.LevelError
+	case st.Code() == codes.PermissionDenied || st.Code() == codes.DataLoss:
+		level = slog.LevelWarn
+	case st.Code() == codes.Canceled:
+		level = slog.LevelDebug
+	}
+	s.log.LogAttrs(ctx, level, "request refused", append(s.attrs(c, start),
+		slog.String("code", st.Code().String()), slog.String("error", err.Error()))...)
+	return nil, st.Err()
+}
+
+func (s *Server) attrs(c *call, start time.Time) []slog.Attr {
+	attrs := []slog.Attr{
+		slog.String("request_id", c.id), slog.String("caller", c.caller.String()),
+		slog.String("method", shortMethod(c.method)), slog.Duration("took", time.Since(start)),
+	}
+	if id := c.caller.Identity; id.Local {
+		attrs = append(attrs, slog.Int("pid", int(id.PID)))
+		if program := id.Program(); program != "" {
+			attrs = append(attrs, slog.String("program", program))
+		}
+	}
+	return attrs
+}
+
+// shortMethod is "PolicyService/Apply" of "/policyd.v1.PolicyService/Apply".
+func shortMethod(full string) string {
+	return strings.TrimPrefix(full[strings.LastIndexByte(full[:max(strings.LastIndexByte(full, '/'), 0)], '.')+1:], "/")
+}

@@ -1,0 +1,154 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	apiv1 "policyd.dev/policyd/api/policyd/v1"
+	"policyd.dev/policyd/enforce/landlock"
+	"policyd.dev/policyd/enforce/profile"
+	"policyd.dev/policyd/internal/config"
+	"policyd.dev/policyd/internal/errs"
+	"policyd.dev/policyd/store"
+)
+
+// answersMost bounds the memory of answers of GetProfile, bytes of profiles; they share those of compiled.
+const answersMost = 64 << 20
+
+// answer is what GetProfile says of a reference until something is changed. Both messages are shared
+// by all calls and never changed.
+type answer struct {
+	whole       *apiv1.GetProfileResponse
+	notModified *apiv1.GetProfileResponse
+	// policy is the name the caller needs a role for.
+	policy string
+}
+
+// GetProfile returns the compiled profile of a version, reduced to what the ABI asked for can enforce.
+func (s *Server) GetProfile(ctx context.Context, req *apiv1.GetProfileRequest) (*apiv1.GetProfileResponse, error) {
+	c := callerFrom(ctx)
+	key := answerKey(req)
+	a, ok := s.answers.get(key)
+	if ok {
+		if err := c.require(config.RoleViewer, store.KindLandlockPolicy, a.policy); err != nil {
+			return nil, err
+		}
+	} else {
+		var err error
+		if a, err = s.answer(ctx, c, key, req); err != nil {
+			return nil, err
+		}
+	}
+	if req.GetKnownDigest() != "" && req.GetKnownDigest() == a.whole.GetProfileDigest() {
+		return a.notModified, nil
+	}
+	return a.whole, nil
+}
+
+func (s *Server) answer(ctx context.Context, c *Caller, key string, req *apiv1.GetProfileRequest) (*answer, error) {
+	name, err := refName(store.KindLandlockPolicy, req.GetRef())
+	if err != nil {
+		return nil, err
+	}
+	if err := c.require(config.RoleViewer, store.KindLandlockPolicy, name); err != nil {
+		return nil, err
+	}
+	sup := s.support
+	if req.GetAbi() != 0 {
+		if req.GetAbi() > profile.MaxABI {
+			return nil, invalidField("abi", "%d is not one of 1 to %d", req.GetAbi(), profile.MaxABI)
+		}
+		sup = landlock.Support{State: landlock.Available, ABI: int(req.GetAbi())}
+	}
+	generation := s.generation.Load()
+	v, err := s.resolve(req.GetRef())
+	if err != nil {
+		return nil, err
+	}
+	full, err := s.compile(ctx, v, req.GetParameters())
+	if err != nil {
+		return nil, err
+	}
+	reduced, lost, err := enforceable(full.profile, sup)
+	if err != nil {
+		return nil, err
+	}
+	whole := &apiv1.GetProfileResponse{Profile: full.encoded, ProfileDigest: full.digest, Version: v.GetInfo(), Origins: full.origins}
+	if len(lost) > 0 {
+		whole.Missing = missingRights(lost)
+		// A profile without layers has no encoding: nothing of it can be enforced there, which missing tells.
+		whole.Profile, whole.ProfileDigest, whole.Origins = nil, "", nil
+		if len(reduced.Layers) > 0 {
+			whole.Profile = reduced.Encode()
+			whole.ProfileDigest = profile.Digest(whole.Profile)
+		}
+	}
+	a := &answer{
+		whole:       whole,
+		notModified: &apiv1.GetProfileResponse{NotModified: true, ProfileDigest: whole.ProfileDigest, Version: v.GetInfo(), Missing: whole.Missing},
+		policy:      name,
+	}
+	s.remember(generation, func() { s.answers.put(key, a, 1024+len(whole.Profile)) })
+	return a, nil
+}
+
+// enforceable is what the kernel can do of a profile. Unless the policy says degrade, anything it cannot do is an
+// error with each right.
+func enforceable(p *profile.Profile, sup landlock.Support) (*profile.Profile, []profile.Need, error) {
+	reduced, lost := p.Reduce(sup.ABI)
+	if len(lost) == 0 || p.Degrade {
+		return reduced, lost, nil
+	}
+	names := make([]string, 0, len(lost))
+	for _, n := range lost {
+		names = append(names, n.String())
+	}
+	err := fmt.Errorf("%w: it has Landlock ABI %d: %s", errs.ErrUnsupported, sup.ABI, strings.Join(names, "; "))
+	if sup.State != landlock.Available && sup.Err != nil {
+		err = fmt.Errorf("%w (the policy requires: %s)", sup.Err, strings.Join(names, "; "))
+	}
+	return nil, lost, withMissing(err, lost)
+}
+
+func missingRights(lost []profile.Need) []*apiv1.MissingRight {
+	out := make([]*apiv1.MissingRight, 0, len(lost))
+	for _, n := range lost {
+		kind := n.Kind.String()
+		if !n.Confines() {
+			kind = "log"
+			if n.Name == "quiet" {
+				kind = "quiet"
+			}
+		}
+		out = append(out, &apiv1.MissingRight{Layer: n.LayerName, Kind: kind, Right: n.Name, NeedsAbi: uint32(n.ABI)})
+	}
+	return out
+}
+
+// compileStored compiles the newest version of every policy and returns the errors by name. Policies with parameters
+// that have no default are compiled with values they may have.
+func (s *Server) compileStored(ctx context.Context) (map[string]error, error) {
+	infos, _, err := s.store.List(store.KindLandlockPolicy, store.Filter{})
+	if err != nil {
+		return nil, err
+	}
+	bad := map[string]error{}
+	for _, info := range infos {
+		v, err := s.resolve(info.GetName())
+		if errors.Is(err, errs.ErrDeleted) || errors.Is(err, errs.ErrNotFound) {
+			continue // meanwhile
+		}
+		if err == nil {
+			_, err = s.compile(ctx, v, exampleParameters(v.GetResource().GetLandlockPolicy()))
+		}
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		if err != nil {
+			bad[info.GetName()] = err
+		}
+	}
+	return bad, nil
+}

@@ -1,0 +1,237 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
+
+	apiv1 "policyd.dev/policyd/api/policyd/v1"
+	"policyd.dev/policyd/enforce/landlock"
+	"policyd.dev/policyd/internal/config"
+	"policyd.dev/policyd/internal/peer"
+	"policyd.dev/policyd/internal/sandbox"
+	"policyd.dev/policyd/store"
+)
+
+// Config of [New]. Store, Sandboxes, Grants or nil, and Limits must be given.
+type Config struct {
+	Store     *store.Store
+	Sandboxes *sandbox.Manager
+	Support   landlock.Support
+	// Containment is the name of how descendants are ended, for Status.
+	Containment string
+	// Grants are those of the configuration; nil: the defaults.
+	Grants []config.Grant
+	Limits config.Limits
+	// TLS, when set, allows TCP listeners; it must verify client certificates.
+	TLS *tls.Config
+	Log *slog.Logger
+	// UID is who policyd runs as.
+	UID int
+	// Now is the clock of limits. nil: time.Now.
+	Now func() time.Time
+}
+
+// Server is all four services.
+type Server struct {
+	apiv1.UnimplementedPolicyServiceServer
+	apiv1.UnimplementedProfileServiceServer
+	apiv1.UnimplementedSandboxServiceServer
+	apiv1.UnimplementedAdminServiceServer
+
+	store       *store.Store
+	sandboxes   *sandbox.Manager
+	support     landlock.Support
+	containment string
+	smack       *apiv1.SmackStatus
+	log         *slog.Logger
+	uid         int
+	started     time.Time
+	now         func() time.Time
+
+	authority atomic.Pointer[authority]
+	limits    atomic.Pointer[config.Limits]
+	starts    startRates
+
+	cacheMu    sync.RWMutex
+	generation atomic.Uint64
+	versions   *lru[string, *apiv1.Version]
+	answers    *lru[string, *answer]
+	compiled   *lru[string, *compiled]
+	compiling  singleflight.Group
+
+	grpc       *grpc.Server
+	health     *health.Server
+	stopping   context.Context
+	stop       context.CancelFunc
+	background sync.WaitGroup
+}
+
+// Keepalive of the transport: a client may ask as often as minPing; one that does not answer is gone
+// after pingAfter and pingTimeout, so that its attached sandboxes are hung up.
+const (
+	minPing          = 10 * time.Second
+	pingAfter        = 2 * time.Minute
+	pingTimeout      = 20 * time.Second
+	handshakeTimeout = 10 * time.Second
+	// maxStreams bounds the calls under way on one connection.
+	maxStreams = 4096
+)
+
+// New makes a server and begins to compile the stored policies; until that is done its health is NOT_SERVING,
+// though calls are answered.
+func New(cfg Config) (*Server, error) {
+	creds, err := peer.Credentials(cfg.TLS)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{
+		store: cfg.Store, sandboxes: cfg.Sandboxes, support: cfg.Support, containment: cfg.Containment,
+		smack: smackStatus(), log: cfg.Log, uid: cfg.UID, started: time.Now(), now: cfg.Now,
+		versions: newLRU[string, *apiv1.Version](versionsMost),
+		answers:  newLRU[string, *answer](answersMost),
+		compiled: newLRU[string, *compiled](compiledMost),
+		health:   health.NewServer(),
+	}
+	if s.now == nil {
+		s.now = time.Now
+	}
+	if s.log == nil {
+		s.log = slog.Default()
+	}
+	s.stopping, s.stop = context.WithCancel(context.Background())
+	s.Reload(cfg.Grants, cfg.Limits)
+	s.grpc = grpc.NewServer(
+		grpc.Creds(creds),
+		grpc.ChainUnaryInterceptor(s.unary),
+		grpc.ChainStreamInterceptor(s.stream),
+		grpc.MaxRecvMsgSize(cfg.Limits.MessageBytes),
+		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.ConnectionTimeout(handshakeTimeout),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingAfter, Timeout: pingTimeout}),
+		grpc.WaitForHandlers(true),
+	)
+	apiv1.RegisterPolicyServiceServer(s.grpc, s)
+	apiv1.RegisterProfileServiceServer(s.grpc, s)
+	apiv1.RegisterSandboxServiceServer(s.grpc, s)
+	apiv1.RegisterAdminServiceServer(s.grpc, s)
+	healthv1.RegisterHealthServer(s.grpc, s.health)
+	reflection.Register(s.grpc)
+	s.setHealth(healthv1.HealthCheckResponse_NOT_SERVING)
+	s.background.Go(s.warm)
+	return s, nil
+}
+
+// services are the names health is told for; "" is the whole.
+func (s *Server) services() []string {
+	return []string{
+		"", apiv1.PolicyService_ServiceDesc.ServiceName, apiv1.ProfileService_ServiceDesc.ServiceName,
+		apiv1.SandboxService_ServiceDesc.ServiceName, apiv1.AdminService_ServiceDesc.ServiceName,
+	}
+}
+
+func (s *Server) setHealth(status healthv1.HealthCheckResponse_ServingStatus) {
+	for _, name := range s.services() {
+		s.health.SetServingStatus(name, status)
+	}
+}
+
+// warm compiles what is stored. A policy that no longer compiles is told and stops nothing else: it cannot be
+// started, and that is what its start will say.
+func (s *Server) warm() {
+	bad, err := s.compileStored(s.stopping)
+	if s.stopping.Err() != nil {
+		return
+	}
+	if err != nil {
+		s.log.Error("stored policies could not be read", "error", err)
+		return // NOT_SERVING
+	}
+	for _, name := range sortedKeys(bad) {
+		s.log.Error("stored policy does not compile and cannot be started", "policy", name, "error", bad[name])
+	}
+	s.setHealth(healthv1.HealthCheckResponse_SERVING)
+}
+
+// Ready says whether the stored policies are compiled.
+func (s *Server) Ready() bool {
+	r, err := s.health.Check(context.Background(), &healthv1.HealthCheckRequest{})
+	return err == nil && r.GetStatus() == healthv1.HealthCheckResponse_SERVING
+}
+
+// Reload takes new roles and limits; the size of messages stays as it was. Calls under way keep the old ones.
+func (s *Server) Reload(grants []config.Grant, limits config.Limits) {
+	s.authority.Store(newAuthority(s.uid, grants))
+	s.limits.Store(&limits)
+	s.starts.set(limits)
+}
+
+// Serve answers on the listeners until Stop; it closes them. An error of one of them stops all.
+func (s *Server) Serve(listeners ...net.Listener) error {
+	if len(listeners) == 0 {
+		return errors.New("no listener")
+	}
+	results := make(chan error, len(listeners))
+	for _, l := range listeners {
+		go func() {
+			err := s.grpc.Serve(l)
+			if err != nil {
+				err = fmt.Errorf("listener %s: %w", l.Addr(), err)
+			}
+			results <- err
+		}()
+	}
+	var failed error
+	for range listeners {
+		if err := <-results; err != nil && failed == nil && s.stopping.Err() == nil {
+			failed = err
+			s.stop()
+			go s.grpc.Stop()
+		}
+	}
+	return failed
+}
+
+// Stop takes no more calls, ends those that wait for something to happen, lets the others finish until the deadline,
+// and then ends them too. It returns when no handler runs any more.
+func (s *Server) Stop(deadline time.Duration) {
+	s.health.Shutdown()
+	s.stop()
+	done := make(chan struct{})
+	go func() {
+		s.grpc.GracefulStop()
+		close(done)
+	}()
+	timer := time.NewTimer(deadline)
+	defer timer.Stop()
+	select {
+	case <-done:
+	case <-timer.C:
+		s.log.Warn("requests did not end in time and are broken off", "deadline", deadline)
+		s.grpc.Stop()
+		<-done
+	}
+	s.background.Wait()
+}
+
+// Outdated tells whether the store has a newer version of a policy, for [sandbox.Config].
+func Outdated(st *store.Store) func(policy string, version uint64) bool {
+	return func(policy string, version uint64) bool {
+		info, err := st.Info(store.KindLandlockPolicy, policy)
+		return err == nil && info.GetNumber() > version
+	}
+}
