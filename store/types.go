@@ -1,4 +1,3 @@
-// Package store keeps documents, sandboxes and the log in one bbolt file.
 package store
 
 import (

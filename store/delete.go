@@ -1,0 +1,236 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+
+	bolt "go.etcd.io/bbolt"
+
+	apiv1 "policyd.dev/policyd/api/policyd/v1"
+	"policyd.dev/policyd/internal/errs"
+)
+
+// Delete removes a document; its history is kept and its numbers go on when it is applied again. purge removes the
+// history too (also of a document deleted before), and still no number is given twice.
+//
+// Errors wrap errs.ErrReferenced while the newest version of another document includes the fragment, or a sandbox of
+// the policy is alive; errs.ErrNotFound, errs.ErrDeleted, errs.ErrVersionMismatch.
+func (s *Store) Delete(ctx context.Context, a Actor, kind, name string, expect *uint64, purge bool) error {
+	if err := CheckName(kind, name); err != nil {
+		return err
+	}
+	_, err := s.updateInfo(ctx, a, "delete", func(t *wtx) (*apiv1.VersionInfo, error) {
+		return nil, t.delete(a, kind, name, expect, purge)
+	})
+	return err
+}
+
+func (t *wtx) delete(a Actor, kind, name string, expect *uint64, purge bool) error {
+	head, err := headOf(t.tx, kind, name)
+	if err != nil {
+		return err
+	}
+	if head == nil || head.GetDigest() == "" {
+		return fmt.Errorf("%w: %s/%s", errs.ErrNotFound, kind, name)
+	}
+	if head.GetDeleted() && !purge {
+		return fmt.Errorf("%w: %s/%s", errs.ErrDeleted, kind, name)
+	}
+	if err := checkExpect(head, kind, name, expect); err != nil {
+		return err
+	}
+	users, err := usersOf(t.tx, kind, name)
+	if err != nil {
+		return err
+	}
+	if len(users) > 0 {
+		const most = 5
+		more := ""
+		if len(users) > most {
+			more = fmt.Sprintf(" and %d more", len(users)-most)
+			users = users[:most]
+		}
+		return fmt.Errorf("%w: %s/%s by %s%s", errs.ErrReferenced, kind, name, strings.Join(users, ", "), more)
+	}
+	attributes := map[string]string{}
+	heads, err := t.kind(bucketKeyHeads, kind)
+	if err != nil {
+		return err
+	}
+	what := subject(head)
+	head.Deleted = true
+	if purge {
+		attributes["purged"] = "true"
+		if err := t.purge(kind, name); err != nil {
+			return err
+		}
+		head = &apiv1.VersionInfo{Kind: kind, Name: name, Number: head.GetNumber(), Deleted: true}
+	}
+	if err := t.putMessage(heads, []byte(name), head); err != nil {
+		return err
+	}
+	return t.log(event(EventDelete, a, what, attributes))
+}
+
+// purge removes all versions and tags of a document.
+func (t *wtx) purge(kind, name string) error {
+	var versions []*apiv1.VersionInfo
+	err := eachVersion(t.tx, kind, name, func(info *apiv1.VersionInfo) error {
+		versions = append(versions, info)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, info := range versions {
+		if err := t.removeVersion(info); err != nil {
+			return err
+		}
+	}
+	tags, err := tagsOf(t.tx, kind, name)
+	if err != nil {
+		return err
+	}
+	for _, list := range tags {
+		for _, tag := range list {
+			if err := t.del(kindBucket(t.tx, bucketKeyTags, kind), joinKey(name, tag)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// removeVersion removes a version, and the pinned contents that no other version pins.
+func (t *wtx) removeVersion(info *apiv1.VersionInfo) error {
+	key := versionKey(info.GetName(), info.GetNumber())
+	for _, top := range [][]byte{bucketKeyInfos, bucketKeyContents} {
+		if err := t.del(kindBucket(t.tx, top, info.GetKind()), key); err != nil {
+			return err
+		}
+	}
+	refs := t.bucket(bucketKeyPinRefs)
+	for _, pin := range info.GetPins() {
+		if err := t.del(refs, pinRefKey(pin.GetDigest(), info)); err != nil {
+			return err
+		}
+		if !isPinned(t.tx, pin.GetDigest()) {
+			if err := t.del(t.bucket(bucketKeyPinned), []byte(pin.GetDigest())); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// isPinned tells whether a version pins the fragment content of that digest.
+func isPinned(tx *bolt.Tx, digest string) bool {
+	prefix := joinKey(digest, "")
+	k, _ := tx.Bucket(bucketKeyPinRefs).Cursor().Seek(prefix)
+	return bytes.HasPrefix(k, prefix)
+}
+
+// usersOf names what refers to a document: newest versions that include the fragment, alive sandboxes of the policy.
+func usersOf(tx *bolt.Tx, kind, name string) ([]string, error) {
+	var users []string
+	if kind == KindLandlockPolicy {
+		err := eachSandbox(tx, func(sb *apiv1.Sandbox) error {
+			if sb.GetPolicy() == name && isAlive(sb) {
+				users = append(users, "sandbox/"+sb.GetId())
+			}
+			return nil
+		})
+		return users, err
+	}
+	for _, other := range []string{KindLandlockPolicy, KindFragment} {
+		b := kindBucket(tx, bucketKeyHeads, other)
+		if b == nil {
+			continue
+		}
+		err := b.ForEach(func(k, v []byte) error {
+			head := &apiv1.VersionInfo{}
+			if err := unsealMessage(k, v, head); err != nil {
+				return err
+			}
+			for _, pin := range head.GetPins() {
+				if alive(head) && pin.GetName() == name {
+					users = append(users, subject(head))
+					break
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return users, nil
+}
+
+// GC removes versions that nothing needs: older than the newest Options.KeepVersions of their document, without a tag,
+// recorded by no sandbox, and (fragments) pinned by no version. It returns how many.
+func (s *Store) GC(ctx context.Context, a Actor) (removed int, err error) {
+	err = s.update(ctx, func(t *wtx) error {
+		removed = 0
+		used := make(map[string]bool)
+		err := eachSandbox(t.tx, func(sb *apiv1.Sandbox) error {
+			used[string(versionKey(sb.GetPolicy(), sb.GetVersion()))] = true
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		for _, kind := range []string{KindLandlockPolicy, KindFragment} { // policies first: they let go of fragments
+			victims, err := gcVictims(t.tx, kind, uint64(s.options.KeepVersions), used)
+			if err != nil {
+				return err
+			}
+			for _, info := range victims {
+				if err := t.removeVersion(info); err != nil {
+					return err
+				}
+			}
+			removed += len(victims)
+		}
+		if removed == 0 {
+			return nil
+		}
+		return t.log(event(EventGC, a, "store", map[string]string{"versions": fmt.Sprint(removed)}))
+	})
+	return removed, err
+}
+
+// gcVictims finds the versions of a kind that GC removes.
+func gcVictims(tx *bolt.Tx, kind string, keep uint64, used map[string]bool) ([]*apiv1.VersionInfo, error) {
+	heads := kindBucket(tx, bucketKeyHeads, kind)
+	if heads == nil {
+		return nil, nil
+	}
+	var victims []*apiv1.VersionInfo
+	err := heads.ForEach(func(k, _ []byte) error {
+		name := string(k)
+		tags, err := tagsOf(tx, kind, name)
+		if err != nil {
+			return err
+		}
+		var versions []*apiv1.VersionInfo
+		if err := eachVersion(tx, kind, name, func(info *apiv1.VersionInfo) error {
+			versions = append(versions, info)
+			return nil
+		}); err != nil {
+			return err
+		}
+		for i, info := range versions {
+			needed := uint64(len(versions)-i) <= keep || len(tags[info.GetNumber()]) > 0 ||
+				kind == KindLandlockPolicy && used[string(versionKey(name, info.GetNumber()))] ||
+				kind == KindFragment && isPinned(tx, info.GetDigest())
+			if !needed {
+				victims = append(victims, info)
+			}
+		}
+		return nil
+	})
+	return victims, err
+}
