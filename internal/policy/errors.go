@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,8 +10,6 @@ import (
 	apiv1 "policyd.dev/policyd/api/policyd/v1"
 	"policyd.dev/policyd/internal/errs"
 )
-
-var errStub = errors.New("not yet")
 
 // maxFindings bounds how many errors one file reports; the rest is counted.
 const maxFindings = 100

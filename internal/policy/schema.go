@@ -1,4 +1,169 @@
 package policy
 
-// JSONSchema is the JSON Schema (draft 2020-12) of a document, for editors.
-func JSONSchema() []byte { return nil }
+import (
+	"encoding/json"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	apiv1 "policyd.dev/policyd/api/policyd/v1"
+	"policyd.dev/policyd/enforce/profile"
+)
+
+//go:generate go test -run ^TestGenerated$ -update .
+
+// schemaID names the schema; editors that know it need not fetch it.
+const schemaID = "https://policyd.dev/schema/policyd-v1.json"
+
+type object = map[string]any
+
+// JSONSchema is the JSON Schema (draft 2020-12) of a document, for editors: it
+// knows keys, types, words and the names of rights. What it accepts may still
+// be wrong (variables, abi of rights); what it refuses is.
+func JSONSchema() []byte {
+	defs := object{
+		"fsRight":    rightSchema(profile.FS),
+		"netRight":   rightSchema(profile.Net),
+		"scopeRight": rightSchema(profile.Scope),
+		"port": object{
+			"description": "A port, or a range LOW-HIGH.",
+			"anyOf": []any{
+				object{"type": "integer", "minimum": 0, "maximum": 65535},
+				object{"type": "string", "pattern": "^[0-9]{1,5}(-[0-9]{1,5})?$"},
+			},
+		},
+	}
+	policy := (&apiv1.LandlockPolicy{}).ProtoReflect().Descriptor()
+	fragment := (&apiv1.Fragment{}).ProtoReflect().Descriptor()
+	var addDefs func(md protoreflect.MessageDescriptor)
+	addDefs = func(md protoreflect.MessageDescriptor) {
+		if _, ok := defs[string(md.Name())]; ok || md.Name() == "StringList" {
+			return
+		}
+		defs[string(md.Name())] = nil
+		defs[string(md.Name())] = messageSchema(md)
+		for i := range md.Fields().Len() {
+			if f := md.Fields().Get(i); f.Message() != nil && !f.IsMap() {
+				addDefs(f.Message())
+			}
+		}
+	}
+	addDefs(policy.Fields().ByName("spec").Message())
+	addDefs(policy.Fields().ByName("metadata").Message())
+	addDefs(fragment.Fields().ByName("spec").Message())
+	document := func(kind string, md protoreflect.MessageDescriptor) object {
+		s := messageSchema(md)
+		props := s["properties"].(object)
+		props["apiVersion"] = object{"const": APIVersion}
+		props["kind"] = object{"const": kind}
+		s["required"] = []string{"apiVersion", "kind", "metadata", "spec"}
+		return s
+	}
+	schema := object{
+		"$schema": "https://json-schema.org/draft/2020-12/schema",
+		"$id":     schemaID,
+		"title":   "policyd document",
+		"type":    "object",
+		"if":      object{"properties": object{"kind": object{"const": KindFragment}}, "required": []string{"kind"}},
+		"then":    document(KindFragment, fragment),
+		"else":    document(KindPolicy, policy),
+		"$defs":   defs,
+	}
+	out, err := json.MarshalIndent(schema, "", "  ")
+	if err != nil {
+		panic(err) // maps of strings and numbers always encode
+	}
+	return append(out, '\n')
+}
+
+func rightSchema(kind profile.Kind) object {
+	var choices []any
+	for _, r := range profile.Rights() {
+		if r.Kind == kind {
+			choices = append(choices, object{"const": r.Name, "description": r.Doc})
+		}
+	}
+	for _, g := range profile.Groups() {
+		if g.Kind == kind {
+			choices = append(choices, object{"const": g.Name, "description": "Group: " + g.Doc})
+		}
+	}
+	return object{"anyOf": append(choices, object{"type": "string", "pattern": "^0x[0-9A-Fa-f]{1,8}$", "description": "A mask of the kernel's bits."}, object{"type": "integer"})}
+}
+
+func messageSchema(md protoreflect.MessageDescriptor) object {
+	props := object{}
+	for i := range md.Fields().Len() {
+		f := md.Fields().Get(i)
+		s := fieldSchema(f)
+		if doc := fieldDocs[string(md.Name())+"."+string(f.Name())]; doc != "" {
+			s["description"] = doc
+		}
+		props[f.JSONName()] = s
+	}
+	s := object{"type": "object", "properties": props, "additionalProperties": false}
+	if doc := fieldDocs[string(md.Name())]; doc != "" {
+		s["description"] = doc
+	}
+	if required := requiredKeys[md.Name()]; required != nil {
+		s["required"] = required
+	}
+	return s
+}
+
+var requiredKeys = map[protoreflect.Name][]string{
+	"Metadata":     {"name"},
+	"LandlockSpec": {"abi", "layers"},
+	"FragmentSpec": {"abi"},
+	"PathRule":     {"at"},
+	"PortRule":     {"port"},
+	"Parameter":    {"name"},
+}
+
+// memberSchemas are lists whose members are more than words.
+var memberSchemas = map[string]string{
+	"PathRule.allow": "fsRight", "Handles.fs": "fsRight", "Quiet.fs": "fsRight",
+	"PortRule.allow": "netRight", "Handles.net": "netRight", "Quiet.net": "netRight",
+	"Layer.scope": "scopeRight", "Quiet.scope": "scopeRight",
+	"PortRule.port": "port",
+}
+
+func fieldSchema(f protoreflect.FieldDescriptor) object {
+	key := string(f.Parent().Name()) + "." + string(f.Name())
+	switch {
+	case f.IsMap() && f.MapValue().Message() != nil:
+		return object{"type": "object", "additionalProperties": oneOrMany(object{"type": scalarTypes})}
+	case f.IsMap():
+		return object{"type": "object", "additionalProperties": object{"type": scalarTypes}}
+	case f.IsList() && f.Message() != nil:
+		item := object{"$ref": "#/$defs/" + string(f.Message().Name())}
+		if f.Message().Name() == "Parameter" {
+			item = object{"anyOf": []any{object{"type": "string"}, item}}
+		}
+		return object{"type": "array", "items": item}
+	case f.IsList():
+		item := object{"type": scalarTypes}
+		if ref := memberSchemas[key]; ref != "" {
+			item = object{"$ref": "#/$defs/" + ref}
+		}
+		return oneOrMany(item)
+	case f.Message() != nil:
+		return object{"$ref": "#/$defs/" + string(f.Message().Name())}
+	}
+	switch f.Kind() {
+	case protoreflect.BoolKind:
+		return object{"type": "boolean"}
+	case protoreflect.Uint32Kind:
+		return object{"type": "integer", "minimum": 1, "maximum": profile.MaxABI} // abi is the only one
+	case protoreflect.EnumKind:
+		return object{"enum": enumWords(f.Enum())}
+	}
+	return object{"type": scalarTypes}
+}
+
+// scalarTypes are what a word may look like without quotes.
+var scalarTypes = []string{"string", "integer", "number", "boolean"}
+
+// oneOrMany is a list that may be written as its only member.
+func oneOrMany(item object) object {
+	return object{"anyOf": []any{item, object{"type": "array", "items": item}}}
+}

@@ -20,7 +20,8 @@ type segment struct {
 	text      string
 	firstLine int // of the file, from 1
 
-	lines []int // offset of each line of text, made when first needed
+	head, foot string // comments that belong to no node of the tree, after load
+	lines      []int  // offset of each line of text, made when first needed
 }
 
 // splitFile cuts a file at its document markers. YAML forbids a line that
@@ -131,6 +132,7 @@ func (s *segment) load(e *Errors) *yaml.Node {
 			break
 		}
 		n := doc.Content[0]
+		s.head, s.foot = joinLines(s.head, doc.HeadComment), joinLines(s.foot, doc.FootComment)
 		switch {
 		case n.Kind == yaml.ScalarNode && n.Value == "": // nothing between two markers
 		case root == nil:
@@ -145,6 +147,13 @@ func (s *segment) load(e *Errors) *yaml.Node {
 	}
 	e.add(s.syntaxError(err))
 	return nil
+}
+
+func joinLines(a, b string) string {
+	if a == "" || b == "" {
+		return a + b
+	}
+	return a + "\n" + b
 }
 
 var errDepth = fmt.Errorf("nested more than %d deep", MaxDepth)
