@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"syscall"
@@ -139,7 +138,7 @@ func (m *Manager) begin(ctx context.Context, b *box, r *Request, cmd *spawn.Comm
 	b.child, err = m.spawner.Start(cmd, rs)
 	if err != nil {
 		m.ledger.abort(rec)
-		return explained(err, r, cmd.Path)
+		return err
 	}
 	undo = append(undo, func() { m.endNow(b) })
 
@@ -225,15 +224,4 @@ func (m *Manager) noteGroup(rec *apiv1.Sandbox, g spawn.Group) {
 	if !m.supervised() {
 		rec.Cgroup = rec.Group
 	}
-}
-
-// explained adds to a refused exec which layer of the policy lacks what.
-func explained(err error, r *Request, path string) error {
-	if !errors.Is(err, errs.ErrProgramRefused) {
-		return err
-	}
-	if why := spawn.ExplainExec(r.Profile, path); why != "" {
-		return fmt.Errorf("%w (%s)", err, why)
-	}
-	return err
 }
