@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/term"
+
+	"policyd.dev/policyd/enforce/landlock"
+	"policyd.dev/policyd/enforce/spawn"
+	"policyd.dev/policyd/internal/buildinfo"
+	"policyd.dev/policyd/internal/config"
+	"policyd.dev/policyd/internal/sandbox"
+	"policyd.dev/policyd/internal/server"
+	"policyd.dev/policyd/store"
+)
+
+// stopSandboxes is how long the records of sandboxes may take to be stored at the end, beyond the grace of hung up ones.
+const stopSandboxes = 10 * time.Second
+
+// serve runs the daemon until a signal stops it.
+func serve(o *options, stderr io.Writer) (err error) {
+	var level slog.LevelVar
+	level.Set(o.config.Log.Level)
+	log := newLogger(stderr, o.config.Log.Format, &level)
+	notify := newNotifier()
+
+	// Before anything slow, so that a signal during the start is not the default action.
+	signals := watchSignals()
+	defer signals.close()
+
+	if err := ownFolder(o.layout.State, 0o700); err != nil {
+		return err
+	}
+	if err := ownFolder(o.layout.Runtime, 0o755); err != nil {
+		return err
+	}
+	st, err := store.Open(o.layout.Store(), store.Options{
+		Timeout: o.config.Store.OpenTimeout, KeepVersions: o.config.Store.KeepVersions,
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, st.Close()) }()
+
+	sup := landlock.Probe()
+	if sup.State != landlock.Available {
+		// It serves all the same: policies can be stored, and a start says what is wrong.
+		log.Error("landlock cannot be used: no policy that requires it can be started", "error", sup.Err)
+	}
+	containment, err := spawn.DetectContainment(spawn.Options{Launcher: o.config.Launcher})
+	if err != nil {
+		return err
+	}
+	boxes, err := sandbox.New(context.Background(), sandbox.Config{
+		StateDir: o.layout.State, RuntimeDir: o.layout.Runtime, Store: st, Support: sup, Containment: containment,
+		Log: log, LogLimit: o.config.Limits.LogBytes, Outdated: server.Outdated(st),
+	})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.Background(), stopSandboxes)
+		defer cancel()
+		err = errors.Join(err, boxes.Stop(ctx))
+	}()
+
+	tlsConfig, err := serverTLS(o.config.TCP)
+	if err != nil {
+		return err
+	}
+	srv, err := server.New(server.Config{
+		Store: st, Sandboxes: boxes, Support: sup, Containment: containment.Name(), Grants: o.config.Grants,
+		Limits: o.config.Limits, TLS: tlsConfig, Log: log, UID: os.Geteuid(),
+	})
+	if err != nil {
+		return err
+	}
+	listeners, err := listen(o, log)
+	if err != nil {
+		srv.Stop(0)
+		return err
+	}
+	for _, l := range listeners {
+		log.Info("listening", "address", l.Addr().String(), "network", l.Addr().Network())
+	}
+	log.Info("policyd is ready", "version", buildinfo.Version, "state", o.layout.State, "landlock_abi", sup.ABI, "containment", containment.Name())
+	d := &daemon{options: o, server: srv, log: log, level: &level, notify: notify, deadline: o.config.StopDeadline}
+	return d.run(signals, listeners)
+}
+
+// listen opens what the service manager handed over, or else the unix socket, and the network's when there is one.
+func listen(o *options, log *slog.Logger) (out []net.Listener, err error) {
+	out, err = server.ActivatedListeners(o.config.TCP != nil)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			for _, l := range out {
+				l.Close()
+			}
+		}
+	}()
+	if len(out) > 0 {
+		log.Info("listening on the service manager's sockets; socket.* and tcp.listen are its unit's")
+		return out, nil
+	}
+	l, err := server.ListenUnix(o.socket, o.config.Socket.Mode, o.config.Socket.GID)
+	if err != nil {
+		return out, err
+	}
+	out = append(out, l)
+	if o.config.TCP != nil {
+		l, err := net.Listen("tcp", o.config.TCP.Listen)
+		if err != nil {
+			return out, fmt.Errorf("tcp.listen: %w", err)
+		}
+		out = append(out, l)
+	}
+	return out, nil
+}
+
+// serverTLS reads the files of the tcp section, nil without one.
+func serverTLS(t *config.TCP) (*tls.Config, error) {
+	if t == nil {
+		return nil, nil
+	}
+	cert, err := tls.LoadX509KeyPair(t.Certificate, t.Key)
+	if err != nil {
+		return nil, fmt.Errorf("tcp.certificate: %w", err)
+	}
+	pem, err := os.ReadFile(t.ClientCA)
+	if err != nil {
+		return nil, fmt.Errorf("tcp.clientCA: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("tcp.clientCA: %s holds no certificate", filepath.Base(t.ClientCA))
+	}
+	return &tls.Config{
+		Certificates: []tls.Certificate{cert}, ClientCAs: pool,
+		ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS13,
+	}, nil
+}
+
+// newLogger logs text for people at a terminal and JSON for everybody else.
+func newLogger(w io.Writer, format string, level slog.Leveler) *slog.Logger {
+	if format == "auto" {
+		format = "json"
+		if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+			format = "text"
+		}
+	}
+	o := &slog.HandlerOptions{Level: level}
+	if format == "text" {
+		return slog.New(slog.NewTextHandler(w, o))
+	}
+	return slog.New(slog.NewJSONHandler(w, o))
+}

@@ -1,0 +1,186 @@
+// Command policyd is the daemon: it stores policies as versions, compiles them, and starts programs that the
+// kernel confines by them.
+//
+// It wires the packages together and holds no logic of its own. It may import everything of policyd's.
+//
+//	main.go     flags, exit codes
+//	daemon.go   wiring, from the configuration to a server that answers
+//	signals.go  reload and stop
+//	folders.go  the folders it keeps its files in
+//	notify.go   words to the service manager
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"policyd.dev/policyd/internal/buildinfo"
+	"policyd.dev/policyd/internal/config"
+	"policyd.dev/policyd/internal/paths"
+)
+
+// Exit codes. A service manager should not restart after exitUsage: nothing gets better by itself.
+const (
+	exitOK      = 0
+	exitFailure = 1
+	exitUsage   = 2
+)
+
+const usage = `policyd stores sandbox policies and starts programs under them.
+
+Usage:
+  policyd [--config FILE] [--state-dir DIR] [--listen unix:///PATH] [--socket-mode MODE]
+
+  --config FILE       configuration (default %s, which need not exist)
+  --state-dir DIR     folder of the store and of logs (default %s);
+                      socket and journal then lie in DIR/run
+  --listen ADDRESS    unix:///PATH of the socket (default unix://%s)
+  --socket-mode MODE  permissions of the socket, octal (default 0660 for root, else 0600)
+  --version           print the version and exit
+  --help              print this and exit
+
+Without root it needs none and starts programs as the user that runs it.
+
+Examples:
+  policyd                                        the system's daemon, or your own
+  policyd --state-dir /tmp/try                   a daemon that touches nothing else
+  policyd --config ./policyd.yaml --listen unix:///tmp/policyd.sock
+  policyctl status                               see whether it answers
+
+Signals: TERM and INT stop it, sandboxes go on; HUP reads roles, limits and log level again.
+Exit codes: 0 stopped as asked, 1 failed, 2 wrong use or configuration.
+`
+
+// flags are the command line.
+type flags struct {
+	config, stateDir, listen, socketMode string
+	version                              bool
+}
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+func run(args []string, stdout, stderr io.Writer) int {
+	layout := paths.Default()
+	f, err := parseFlags(args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprintf(stdout, usage, layout.Config, layout.State, layout.Socket())
+		return exitOK
+	case err != nil:
+		fmt.Fprintf(stderr, "policyd: %v\nTry 'policyd --help'.\n", err)
+		return exitUsage
+	case f.version:
+		fmt.Fprintf(stdout, "policyd %s\n", buildinfo.Version)
+		return exitOK
+	}
+	o, err := f.options(layout)
+	if err != nil {
+		fmt.Fprintf(stderr, "policyd: %v\n", err)
+		return exitUsage
+	}
+	if err := serve(o, stderr); err != nil {
+		// The logger may be set to be quiet; why a daemon is not there is told always.
+		fmt.Fprintf(stderr, "policyd: %v\n", err)
+		return exitFailure
+	}
+	return exitOK
+}
+
+func parseFlags(args []string) (*flags, error) {
+	f := &flags{}
+	set := flag.NewFlagSet("policyd", flag.ContinueOnError)
+	set.SetOutput(io.Discard)
+	set.Usage = func() {}
+	set.StringVar(&f.config, "config", "", "")
+	set.StringVar(&f.stateDir, "state-dir", "", "")
+	set.StringVar(&f.listen, "listen", "", "")
+	set.StringVar(&f.socketMode, "socket-mode", "", "")
+	set.BoolVar(&f.version, "version", false, "")
+	if err := set.Parse(args); err != nil {
+		return nil, err
+	}
+	if set.NArg() > 0 {
+		return nil, fmt.Errorf("unexpected argument %q", set.Arg(0))
+	}
+	return f, nil
+}
+
+// options is the command line and the configuration file together.
+type options struct {
+	layout     paths.Layout
+	configFile string
+	// optional: the file need not exist.
+	optional bool
+	config   *config.Config
+	// socket overrides the file's; so does the mode of flags, already in config.
+	socket string
+	flags  *flags
+}
+
+func (f *flags) options(layout paths.Layout) (*options, error) {
+	o := &options{layout: layout, configFile: layout.Config, optional: f.config == "", flags: f}
+	if f.config != "" {
+		o.configFile = f.config
+	}
+	if f.stateDir != "" {
+		dir, err := filepath.Abs(f.stateDir)
+		if err != nil {
+			return nil, fmt.Errorf("--state-dir: %w", err)
+		}
+		o.layout = layout.WithState(dir)
+	}
+	cfg, err := o.load()
+	if err != nil {
+		return nil, err
+	}
+	o.config = cfg
+	o.socket = o.layout.Socket()
+	switch {
+	case f.listen != "":
+		path, err := unixPath(f.listen)
+		if err != nil {
+			return nil, err
+		}
+		o.socket = path
+	case cfg.Socket.Path != "" && f.stateDir == "":
+		// With a state folder of its own a daemon keeps clear of the system's socket.
+		o.socket = cfg.Socket.Path
+	}
+	return o, nil
+}
+
+// load reads the file again and puts the flags over it.
+func (o *options) load() (*config.Config, error) {
+	cfg, err := config.Load(o.configFile, o.optional, os.Geteuid())
+	if err != nil {
+		return nil, err
+	}
+	if o.flags.socketMode != "" {
+		if cfg.Socket.Mode, err = config.ParseMode(o.flags.socketMode); err != nil {
+			return nil, fmt.Errorf("--socket-mode: %w", err)
+		}
+	}
+	return cfg, nil
+}
+
+// unixPath is the path in an address of gRPC's form unix:///path, unix:/path, or a plain path.
+func unixPath(address string) (string, error) {
+	path, ok := strings.CutPrefix(address, "unix://")
+	if !ok {
+		path = strings.TrimPrefix(address, "unix:")
+	}
+	switch {
+	case strings.HasPrefix(address, "unix-abstract:") || strings.HasPrefix(path, "@"):
+		return "", fmt.Errorf("--listen %s: abstract sockets have no permissions and are not used", address)
+	case strings.Contains(address, "://") && !ok:
+		return "", fmt.Errorf("--listen %s: only unix:///PATH is taken here; a network listener is the configuration's tcp section", address)
+	case !filepath.IsAbs(path):
+		return "", fmt.Errorf("--listen %s: the path is not absolute (unix:///PATH)", address)
+	}
+	return filepath.Clean(path), nil
+}
