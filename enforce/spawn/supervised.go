@@ -37,15 +37,19 @@ func (s *supervisors) NewGroup(id string) (Group, error) {
 	if err := checkID(id); err != nil {
 		return nil, err
 	}
-	return &supervisedGroup{launcher: s.launcher}, nil
+	return &supervisedGroup{launcher: s.launcher, id: id}, nil
 }
 
 // supervisedPrefix begins a supervised group's path; its supervisor's pid and
 // start ticks follow.
 const supervisedPrefix = "supervisor:"
 
+// SupervisorName is argv[0] of the supervisor of the group with that id.
+func SupervisorName(id string) string { return "policyd-launch:" + id }
+
 type supervisedGroup struct {
 	launcher string
+	id       string
 
 	mu         sync.Mutex
 	supervisor *Child // nil before Start
@@ -107,7 +111,8 @@ func (g *supervisedGroup) launch(cmd *Command, rs *landlock.Rulesets) (*os.File,
 		files = append(files, uintptr(l.FD))
 	}
 	pidfd := -1
-	pid, err := syscall.ForkExec(g.launcher, []string{"policyd-launch", "supervise"},
+	// The id in its name is how a policyd that ended before it noted the pid finds it.
+	pid, err := syscall.ForkExec(g.launcher, []string{SupervisorName(g.id), "supervise"},
 		&syscall.ProcAttr{Dir: "/", Files: files, Sys: &syscall.SysProcAttr{Setsid: true, PidFD: &pidfd}})
 	if err != nil {
 		unix.Close(pair[0])
