@@ -68,12 +68,7 @@ func newCheck(a *app) *cobra.Command {
 			} else if abi < 1 || abi > profile.MaxABI {
 				return cli.Usage(fmt.Errorf("--abi %d: want 1 to %d", abi, profile.MaxABI))
 			}
-			var c *compiled
-			if len(files) > 0 {
-				c, err = a.compileFiles(files, set)
-			} else {
-				c, err = a.fetch(cmd.Context(), ref, set, uint32(abi), false)
-			}
+			c, err := a.load(cmd.Context(), ref, files, set, false)
 			if err != nil {
 				return err
 			}

@@ -10,6 +10,7 @@ import (
 
 	"policyd.dev/policyd/enforce/profile"
 	"policyd.dev/policyd/internal/cli"
+	"policyd.dev/policyd/internal/errs"
 )
 
 func realFile(name string) (string, error) { return filepath.EvalSymlinks(name) }
@@ -24,7 +25,7 @@ func newCompile(a *app) *cobra.Command {
 		Long: "compile writes the binary profile of a stored version, or of a file without a daemon, to -o FILE,\n" +
 			"or to standard output unless that is a terminal. Its digest is printed on standard error.\n" +
 			"--abi says for which kernel: what it cannot enforce is refused, or listed where the policy says\n" +
-			"`enforcement: degrade`. Without --abi a file is compiled as it is written, whatever kernel runs.",
+			"`enforcement: degrade`. Without --abi a policy is compiled as it is written, whatever kernel runs.",
 		Example: "  policyctl compile web@3 -o web.profile\n" +
 			"  policyctl compile -f web.yaml --set state=/srv/web -o web.profile\n" +
 			"  policyctl compile -f web.yaml --abi 4 -o - | policyctl inspect -",
@@ -47,6 +48,9 @@ func newCompile(a *app) *cobra.Command {
 					err = a.reduce(c, int(abi))
 				}
 			} else {
+				if abi == 0 {
+					abi = asWritten
+				}
 				c, err = a.fetch(cmd.Context(), args[0], set, abi, false)
 			}
 			if err != nil {
@@ -88,6 +92,9 @@ func (a *app) reduce(c *compiled, abi int) error {
 	}
 	if len(text) > 0 {
 		return unsupported(abi, text)
+	}
+	if len(p.Layers) == 0 {
+		return fmt.Errorf("%w of ABI %d: nothing of the policy is left", errs.ErrUnsupported, abi)
 	}
 	c.profile = p
 	c.encoded = p.Encode()

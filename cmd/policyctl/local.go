@@ -108,8 +108,12 @@ func (a *app) compileFiles(files []string, set map[string]string) (*compiled, er
 	}, nil
 }
 
+// asWritten as an ABI gives a profile with all that the policy says: what this
+// kernel can do of it is decided here, where the origins of rows still fit.
+const asWritten = profile.MaxABI
+
 // fetch gets the profile of a version from policyd, compiled for a kernel of an
-// ABI (0: its own), with the settings of the process when wanted.
+// ABI, with the settings of the process when wanted.
 func (a *app) fetch(ctx context.Context, ref string, set map[string]string, abi uint32, process bool) (*compiled, error) {
 	ctx, c, cancel, err := a.call(ctx)
 	if err != nil {
@@ -120,6 +124,12 @@ func (a *app) fetch(ctx context.Context, ref string, set map[string]string, abi 
 	res, err := c.Profiles.GetProfile(ctx, &apiv1.GetProfileRequest{Ref: ref, Parameters: set, Abi: abi})
 	if err != nil {
 		return nil, err
+	}
+	if len(res.GetProfile()) == 0 {
+		return nil, fmt.Errorf("%s: %w of ABI %d: nothing of the policy is left", ref, errs.ErrUnsupported, abi)
+	}
+	for _, m := range res.GetMissing() {
+		a.note("not enforced: %s", missingText(m))
 	}
 	p, err := profile.Decode(res.GetProfile())
 	if err != nil {
@@ -152,5 +162,5 @@ func (a *app) load(ctx context.Context, ref string, files []string, set map[stri
 	if len(files) > 0 {
 		return a.compileFiles(files, set)
 	}
-	return a.fetch(ctx, ref, set, 0, process)
+	return a.fetch(ctx, ref, set, asWritten, process)
 }

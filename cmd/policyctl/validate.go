@@ -18,7 +18,7 @@ func newValidate(a *app) *cobra.Command {
 		Short: "Check files without a daemon",
 		Long: "validate checks documents as apply does, and that policies compile. Fragments are found in the\n" +
 			"files given and among the shipped ones (std/...); those stored in policyd are not looked at.\n" +
-			"A policy whose parameters have no values is compiled at its start, not here.",
+			"Parameters without a default get a value they may have.",
 		Example: "  policyctl validate -f web.yaml --strict\n  cat web.yaml | policyctl validate -f - -o json",
 		Args:    none,
 		RunE: func(*cobra.Command, []string) error {
@@ -72,8 +72,8 @@ func newValidate(a *app) *cobra.Command {
 // what is worth a warning.
 func checkDocument(d *policy.Document, fragments given) ([]*apiv1.Finding, error) {
 	_, _, err := policy.Pin(d, fragments)
-	if p := d.Resource.GetLandlockPolicy(); err == nil && p != nil && len(p.GetSpec().GetParameters()) == 0 {
-		_, err = policy.Compile(p, policy.CompileOptions{Fragments: fragments, Document: d})
+	if p := d.Resource.GetLandlockPolicy(); err == nil && p != nil {
+		_, err = policy.Compile(p, policy.CompileOptions{Parameters: exampleParameters(p), Fragments: fragments, Document: d})
 	}
 	if found, ok := errors.AsType[*policy.Errors](err); ok {
 		return found.Findings(), nil
@@ -82,4 +82,20 @@ func checkDocument(d *policy.Document, fragments given) ([]*apiv1.Finding, error
 		return nil, err
 	}
 	return policy.Lint(d, fragments), nil
+}
+
+// exampleParameters gives each parameter without a default a value it may have,
+// as policyd does when it checks a policy.
+func exampleParameters(p *apiv1.LandlockPolicy) map[string]string {
+	out := map[string]string{}
+	for _, param := range p.GetSpec().GetParameters() {
+		switch within := param.GetWithin(); {
+		case p.GetSpec().GetVariables()[param.GetName()] != nil:
+		case len(within) > 0:
+			out[param.GetName()] = within[0]
+		default:
+			out[param.GetName()] = "/parameter"
+		}
+	}
+	return out
 }
