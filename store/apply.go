@@ -147,7 +147,23 @@ func (t *wtx) addVersion(a Actor, head *apiv1.VersionInfo, p Put) (*apiv1.Versio
 			return nil, err
 		}
 	}
+	if err := t.addDigest(info); err != nil {
+		return nil, err
+	}
 	return info, t.addPins(info, p.PinContents)
+}
+
+// addDigest lists a version by its digest.
+func (t *wtx) addDigest(info *apiv1.VersionInfo) error {
+	b, err := t.kind(bucketKeyDigests, info.GetKind())
+	if err != nil {
+		return err
+	}
+	return t.put(b, digestKey(info), nil)
+}
+
+func digestKey(info *apiv1.VersionInfo) []byte {
+	return append(joinKey(info.GetName(), ""), versionKey(info.GetDigest(), info.GetNumber())...)
 }
 
 func (t *wtx) putMessage(b *bolt.Bucket, key []byte, m proto.Message) error {

@@ -79,6 +79,9 @@ func (c *checker) documents() error {
 		if err != nil {
 			return err
 		}
+		if err := c.digests(kind, infos); err != nil {
+			return err
+		}
 		err = c.each(contents, func(k, _ []byte) {
 			v := &apiv1.Version{}
 			name, n, ok := splitVersionKey(k)
@@ -104,6 +107,31 @@ func (c *checker) documents() error {
 		}
 	}
 	return nil
+}
+
+// digests verifies that versions are listed by their digests, once each.
+func (c *checker) digests(kind string, infos *bolt.Bucket) error {
+	if c.schema < 2 {
+		return nil
+	}
+	n := 0
+	listed := kindBucket(c.tx, bucketKeyDigests, kind)
+	err := c.each(infos, func(k, _ []byte) {
+		info := &apiv1.VersionInfo{}
+		if unsealMessage(k, infos.Get(k), info) == nil && has(listed, digestKey(info)) {
+			n++
+		} else {
+			c.problem("version %s/%q is not listed by its digest", kind, k)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	err = c.each(listed, func([]byte, []byte) { n-- })
+	if n != 0 {
+		c.problem("versions of %s and their list by digest differ by %d", kind, n)
+	}
+	return err
 }
 
 // pins verifies that every pinned content is a fragment that a version pins, and every reference is of a version.

@@ -111,6 +111,9 @@ func (t *wtx) removeVersion(info *apiv1.VersionInfo) error {
 			return err
 		}
 	}
+	if err := t.del(kindBucket(t.tx, bucketKeyDigests, info.GetKind()), digestKey(info)); err != nil {
+		return err
+	}
 	refs := t.bucket(bucketKeyPinRefs)
 	for _, pin := range info.GetPins() {
 		if err := t.del(refs, pinRefKey(pin.GetDigest(), info)); err != nil {

@@ -27,6 +27,9 @@
 //	tags
 //	 └── <kind>
 //	      └── <name> 0x00 <tag>         : <number>
+//	digests                                              since schema 2
+//	 └── <kind>
+//	      └── <name> 0x00 <digest> 0x00 <number> : (empty)
 //	pinned
 //	 └── <digest>                       : Fragment         content of an included fragment, while a version pins it
 //	pin_refs

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"slices"
-	"strings"
 
 	bolt "go.etcd.io/bbolt"
 
@@ -93,23 +92,29 @@ func resolve(tx *bolt.Tx, kind string, ref Ref) (*apiv1.VersionInfo, error) {
 }
 
 // byDigest finds the newest version whose digest begins so; versions of different digests must not be meant.
-func byDigest(tx *bolt.Tx, kind, name, prefix string) (uint64, error) {
-	var number uint64
-	var digest string
-	err := eachVersion(tx, kind, name, func(info *apiv1.VersionInfo) error {
-		if !strings.HasPrefix(info.GetDigest(), prefix) {
-			return nil
+func byDigest(tx *bolt.Tx, kind, name, beginning string) (number uint64, err error) {
+	if b := kindBucket(tx, bucketKeyDigests, kind); b != nil {
+		digest := ""
+		prefix := joinKey(name, beginning)
+		c := b.Cursor()
+		for k, v := c.Seek(prefix); bytes.HasPrefix(k, prefix); k, v = c.Next() {
+			if _, err := unseal(k, v); err != nil {
+				return 0, err
+			}
+			found, n, ok := splitVersionKey(k[len(name)+1:])
+			if !ok {
+				return 0, corrupt("list of digests holds %q", k)
+			}
+			if digest != "" && found != digest {
+				return 0, fmt.Errorf("%w: more than one version of %s/%s has a digest that begins with %s", errs.ErrInvalid, kind, name, beginning)
+			}
+			digest, number = found, n
 		}
-		if digest != "" && info.GetDigest() != digest {
-			return fmt.Errorf("%w: more than one version of %s/%s has a digest that begins with %s", errs.ErrInvalid, kind, name, prefix)
-		}
-		number, digest = info.GetNumber(), info.GetDigest()
-		return nil
-	})
-	if err == nil && number == 0 {
-		err = fmt.Errorf("%w: %s/%s has no version with a digest that begins with %s", errs.ErrNotFound, kind, name, prefix)
 	}
-	return number, err
+	if number == 0 {
+		return 0, fmt.Errorf("%w: %s/%s has no version with a digest that begins with %s", errs.ErrNotFound, kind, name, beginning)
+	}
+	return number, nil
 }
 
 // eachVersion calls fn with the versions of a document, oldest first, as they are stored.

@@ -6,6 +6,8 @@ import (
 	"os"
 
 	bolt "go.etcd.io/bbolt"
+
+	apiv1 "policyd.dev/policyd/api/policyd/v1"
 )
 
 // migration brings a store to a schema from the one before it. Each one MUST come with a test on a stored file that the
@@ -17,7 +19,33 @@ type migration struct {
 }
 
 // migrations are in ascending order without gaps, the last one to schemaVersion.
-var migrations = []migration{}
+var migrations = []migration{
+	{2, "versions are found by digest without reading the history", migrateDigests},
+}
+
+// migrateDigests lists the versions of schema 1 by digest.
+func migrateDigests(t *wtx) error {
+	if _, err := t.tx.CreateBucket(bucketKeyDigests); err != nil {
+		return err
+	}
+	for _, kind := range []string{KindLandlockPolicy, KindFragment} {
+		infos := kindBucket(t.tx, bucketKeyInfos, kind)
+		if infos == nil {
+			continue
+		}
+		err := infos.ForEach(func(k, v []byte) error {
+			info := &apiv1.VersionInfo{}
+			if err := unsealMessage(k, v, info); err != nil {
+				return err
+			}
+			return t.addDigest(info)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // migrate brings the store from a schema to schemaVersion, all steps in one transaction, after a copy of the store was
 // put beside it.

@@ -11,7 +11,7 @@ import (
 )
 
 // schemaVersion is the version of the layout in the package comment that this code writes.
-const schemaVersion = 1
+const schemaVersion = 2
 
 // Names of the layout in the package comment.
 var (
@@ -20,6 +20,7 @@ var (
 	bucketKeyInfos          = []byte("infos")            // what is known of each version
 	bucketKeyContents       = []byte("contents")         // documents of each version
 	bucketKeyTags           = []byte("tags")             // names of versions
+	bucketKeyDigests        = []byte("digests")          // versions by the digest of their content
 	bucketKeyPinned         = []byte("pinned")           // contents of included fragments
 	bucketKeyPinRefs        = []byte("pin_refs")         // which versions hold a pinned content
 	bucketKeyRequests       = []byte("requests")         // answers by request id
@@ -45,6 +46,7 @@ var topBuckets = []struct {
 	{bucketKeyRequests, false, 1}, {bucketKeyRequestsByTime, false, 1},
 	{bucketKeyProfiles, false, 1}, {bucketKeyProfilesOrder, false, 1},
 	{bucketKeySandboxes, false, 1}, {bucketKeyLog, false, 1},
+	{bucketKeyDigests, true, 2},
 }
 
 // initSchema makes the layout in an empty database.
