@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 )
 
 // bootID names this boot of the kernel: process ids mean nothing across boots.
@@ -31,4 +33,35 @@ func startTicks(pid int) (uint64, error) {
 		return 0, fmt.Errorf("/proc/%d/stat: too short", pid)
 	}
 	return strconv.ParseUint(string(fields[at]), 10, 64)
+}
+
+// findProcess looks for a process of policyd's own user by its argv[0]; pid 0 when there
+// is none.
+func findProcess(argv0 string) (pid int, ticks uint64) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return 0, 0
+	}
+	for _, e := range entries {
+		p, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		cmdline, err := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
+		if err != nil || !bytes.HasPrefix(cmdline, append([]byte(argv0), 0)) {
+			continue
+		}
+		// Another user's process can have any name.
+		info, err := e.Info()
+		if err != nil {
+			continue
+		}
+		if st, ok := info.Sys().(*syscall.Stat_t); !ok || int(st.Uid) != os.Geteuid() {
+			continue
+		}
+		if t, err := startTicks(p); err == nil {
+			return p, t
+		}
+	}
+	return 0, 0
 }

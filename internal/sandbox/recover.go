@@ -168,11 +168,19 @@ func (m *Manager) resume(b *box) {
 	}
 }
 
+// openGroup finds the group of a sandbox again. A supervised group has a path only from
+// its start on, so one whose start was not noted is found by its supervisor's name.
 func (m *Manager) openGroup(rec *apiv1.Sandbox) (spawn.Group, error) {
-	if rec.GetGroup() == "" {
+	path := rec.GetGroup()
+	if path == "" && m.supervised() {
+		if pid, ticks := findProcess(spawn.SupervisorName(rec.GetId())); pid != 0 {
+			path = fmt.Sprintf("supervisor:%d:%d", pid, ticks)
+		}
+	}
+	if path == "" {
 		return nil, fs.ErrNotExist
 	}
-	return m.cfg.Containment.OpenGroup(rec.GetGroup())
+	return m.cfg.Containment.OpenGroup(path)
 }
 
 // first is the process of a group that was started first: all others descend from it.

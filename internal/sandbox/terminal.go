@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"errors"
 	"fmt"
 	"os"
 
@@ -71,23 +72,28 @@ func foreground(term *os.File) (pgrp int, err error) {
 	return pgrp, err
 }
 
-// endOfInput gives the reader of the terminal an end of file, as the user's ^D would:
-// the terminal's own VEOF, twice when a line is unfinished, since the first then only
-// hands over what was typed. A terminal in raw mode knows no end of file.
+// endOfInput gives the reader of the terminal an end of file, as the user's ^D would: the
+// terminal's own VEOF, also in raw mode, where line editors know it as script(1) relies
+// on. In canonical mode it is sent twice when a line is unfinished, since the first then
+// only hands over what was typed.
 func endOfInput(term *os.File, midLine bool) error {
 	var eof []byte
 	err := control(term, func(fd int) error {
 		t, err := unix.IoctlGetTermios(fd, unix.TCGETS)
-		if err == nil && t.Lflag&unix.ICANON != 0 {
+		if err != nil {
+			return os.NewSyscallError("TCGETS", err)
+		}
+		eof = append(eof, t.Cc[unix.VEOF])
+		if midLine && t.Lflag&unix.ICANON != 0 {
 			eof = append(eof, t.Cc[unix.VEOF])
 		}
-		return os.NewSyscallError("TCGETS", err)
+		return nil
 	})
-	if err != nil || len(eof) == 0 {
-		return err
+	if errors.Is(err, os.ErrClosed) {
+		return nil
 	}
-	if midLine {
-		eof = append(eof, eof[0])
+	if err != nil {
+		return err
 	}
 	return writeAll(term, eof)
 }
