@@ -2,6 +2,7 @@ package policy
 
 import (
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
 	"sort"
 	"strconv"
@@ -102,6 +103,8 @@ func appendValue(b []byte, v protoreflect.Value, f protoreflect.FieldDescriptor)
 		return strconv.AppendInt(b, int64(v.Enum()), 10)
 	case protoreflect.StringKind:
 		return appendString(b, v.String())
+	case protoreflect.BytesKind: // in requests: the text of files
+		return appendString(b, base64.StdEncoding.EncodeToString(v.Bytes()))
 	}
 	return strconv.AppendUint(b, v.Uint(), 10) // the documents have no other kind of number
 }
