@@ -101,6 +101,12 @@ func (w *printer) mapping(n *yaml.Node, md protoreflect.MessageDescriptor, inden
 // value writes what stands behind "key:" or "-", with the end of its line.
 func (w *printer) value(n *yaml.Node, md protoreflect.MessageDescriptor, indent int, lineComment string) {
 	line := joinComments(lineComment, n.LineComment)
+	if n.Kind == yaml.ScalarNode && n.ShortTag() != "!!null" {
+		w.b.WriteString(" " + quoteUnlessPlain(n.Value, true) + line + "\n")
+		w.comment(n.HeadComment, indent+1)
+		w.comment(n.FootComment, indent+1)
+		return
+	}
 	if s, ok := inline(n, md); ok && (n.Kind == yaml.ScalarNode || len(n.Content) == 0 || 2*indent+len(s) <= flowWidth) {
 		w.b.WriteString(" " + s + line + "\n")
 		w.comment(n.HeadComment, indent+1)
@@ -109,7 +115,9 @@ func (w *printer) value(n *yaml.Node, md protoreflect.MessageDescriptor, indent 
 	}
 	w.b.WriteString(line + "\n")
 	w.comment(n.HeadComment, indent+1)
-	if n.Kind == yaml.MappingNode {
+	if parts, ok := manyWords(n); ok {
+		w.fill(parts, indent+1)
+	} else if n.Kind == yaml.MappingNode {
 		w.mapping(n, md, indent+1, "")
 	} else {
 		w.sequence(n, md, indent+1)
@@ -120,6 +128,9 @@ func (w *printer) value(n *yaml.Node, md protoreflect.MessageDescriptor, indent 
 func (w *printer) sequence(n *yaml.Node, md protoreflect.MessageDescriptor, indent int) {
 	for _, item := range n.Content {
 		s, ok := inline(item, md)
+		if item.Kind == yaml.ScalarNode && item.ShortTag() != "!!null" {
+			s = quoteUnlessPlain(item.Value, true)
+		}
 		if ok = ok && (item.Kind == yaml.ScalarNode || len(item.Content) == 0 || 2*indent+len(s) <= flowWidth); ok {
 			w.comment(item.HeadComment, indent)
 			w.indent(indent)
@@ -145,6 +156,45 @@ func (w *printer) sequence(n *yaml.Node, md protoreflect.MessageDescriptor, inde
 		}
 		w.comment(item.FootComment, indent)
 	}
+}
+
+// fewWords is up to how many members a list that does not fit on a line gets a line for each.
+const fewWords = 16
+
+// manyWords gives the members of a list in brackets that is filled into lines.
+func manyWords(n *yaml.Node) (parts []string, ok bool) {
+	if n.Kind != yaml.SequenceNode || n.Style&yaml.FlowStyle == 0 || len(n.Content) <= fewWords {
+		return nil, false
+	}
+	for _, item := range n.Content {
+		if item.Kind != yaml.ScalarNode || commented(item) {
+			return nil, false
+		}
+		parts = append(parts, scalar(item))
+	}
+	return parts, true
+}
+
+// fill writes a list in brackets on as many lines as it takes.
+func (w *printer) fill(parts []string, indent int) {
+	w.indent(indent)
+	w.b.WriteByte('[')
+	width := 2*indent + 1
+	for i, s := range parts {
+		if i > 0 {
+			w.b.WriteByte(',')
+			if width += len(s) + 2; width > flowWidth {
+				w.b.WriteByte('\n')
+				w.indent(indent)
+				width = 2*indent + len(s) + 1
+			}
+			w.b.WriteByte(' ')
+		} else {
+			width += len(s)
+		}
+		w.b.WriteString(s)
+	}
+	w.b.WriteString("]\n")
 }
 
 func joinComments(comments ...string) string {
@@ -202,11 +252,12 @@ func scalar(n *yaml.Node) string {
 	if n.ShortTag() == "!!null" {
 		return "null"
 	}
-	return quoteUnlessPlain(n.Value)
+	return quoteUnlessPlain(n.Value, false)
 }
 
-func quoteUnlessPlain(s string) string {
-	if isPlain(s) {
+// quoteUnlessPlain writes a word; block is a place outside of brackets, where more is safe.
+func quoteUnlessPlain(s string, block bool) string {
+	if isPlain(s, block) {
 		return s
 	}
 	var b strings.Builder
@@ -237,7 +288,7 @@ func quoteUnlessPlain(s string) string {
 }
 
 // isPlain is narrower than YAML: words, numbers, paths and simple sentences.
-func isPlain(s string) bool {
+func isPlain(s string, block bool) bool {
 	switch strings.ToLower(s) {
 	case "", "null", "~", "...":
 		return false
@@ -246,7 +297,7 @@ func isPlain(s string) bool {
 		return false
 	}
 	for i := range len(s) {
-		if !isPlainByte(s[i]) {
+		if !isPlainByte(s[i]) && !(block && strings.IndexByte(",;'()", s[i]) >= 0) {
 			return false
 		}
 	}
