@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 
@@ -33,7 +32,7 @@ func NewSpawner(n int) *Spawner {
 	_ = unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC)
 	s := &Spawner{jobs: make(chan *job), closed: make(chan struct{})}
 	for range n {
-		go s.ready()
+		onOwnThread(s.ready)
 	}
 	return s
 }
@@ -43,17 +42,15 @@ func (s *Spawner) Close() {
 	s.once.Do(func() { close(s.closed) })
 }
 
-// ready is a thread's life. It is never unlocked, so the runtime ends the
-// thread with the goroutine.
+// ready is a thread's life: it waits for one job and sees to a successor.
 func (s *Spawner) ready() {
-	runtime.LockOSThread()
 	select {
 	case j := <-s.jobs:
 		j.run()
 		select {
 		case <-s.closed:
 		default:
-			go s.ready()
+			onOwnThread(s.ready)
 		}
 	case <-s.closed:
 	}
@@ -89,10 +86,7 @@ func (s *Spawner) do(j *job) (*Child, error) {
 	select {
 	case s.jobs <- j:
 	default:
-		go func() {
-			runtime.LockOSThread()
-			j.run()
-		}()
+		onOwnThread(j.run)
 	}
 	<-j.done
 	if j.err != nil {
