@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -64,9 +65,9 @@ func fullAndAgain(path string, moreSpace func() error) error {
 		want += n
 		for range 5 { // full is told each time, and nothing piles up
 			big := policy("more", "one")
-			big.Source = string(make([]byte, 200<<10))
+			big.Source = strings.Repeat("x", 8<<20) // more than any free run of pages
 			if _, err := s.Apply(context.Background(), alice, []Put{big}); !errors.Is(err, errs.ErrStoreFull) {
-				return fmt.Errorf("while full: %v", err)
+				return fmt.Errorf("round %d, after %d documents, while full: %v", round, n, err)
 			}
 		}
 		if err := check(fmt.Sprintf("round %d, full", round)); err != nil {
