@@ -88,6 +88,9 @@ func checkTx(ctx context.Context, tx *bolt.Tx) (problems []string, entries uint6
 	if err := checkBuckets(tx, c.schema); err != nil {
 		return nil, 0, "", err
 	}
+	if tx.Bucket(bucketKeyMeta).Get(keyID) == nil {
+		c.problem("the store has no id")
+	}
 	if err := c.seals(); err != nil {
 		return nil, 0, "", err
 	}
