@@ -15,6 +15,7 @@ import (
 	"policyd.dev/policyd/internal/config"
 	"policyd.dev/policyd/internal/errs"
 	"policyd.dev/policyd/internal/policy"
+	"policyd.dev/policyd/internal/sandbox"
 	"policyd.dev/policyd/store"
 )
 
@@ -342,7 +343,7 @@ func (s *Server) pinsOlder(c *Caller, b *batch) ([]*apiv1.Finding, error) {
 
 // runningOlder counts the sandboxes alive on an older version of a policy.
 func (s *Server) runningOlder(info *apiv1.VersionInfo) (uint32, error) {
-	boxes, _, err := s.store.Sandboxes(store.SandboxFilter{Policy: info.GetName()})
+	boxes, _, err := s.sandboxes.List(sandbox.Filter{Policy: info.GetName()})
 	if err != nil {
 		return 0, err
 	}

@@ -56,6 +56,7 @@ var codeTable = []codeRow{
 	{errs.ErrStoreFull, codes.ResourceExhausted, "STORE_FULL"},
 	{errs.ErrStoreReadOnly, codes.FailedPrecondition, "STORE_READ_ONLY"},
 	{errs.ErrStoreNewer, codes.FailedPrecondition, "STORE_NEWER"},
+	{errs.ErrStoreFailed, codes.Unavailable, "STORE_FAILED"},
 	{errs.ErrShutdown, codes.Unavailable, "SHUTTING_DOWN"},
 
 	{errs.ErrTooLarge, codes.InvalidArgument, "TOO_LARGE"},

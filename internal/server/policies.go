@@ -2,11 +2,14 @@ package server
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 
 	apiv1 "policyd.dev/policyd/api/policyd/v1"
 	"policyd.dev/policyd/internal/config"
+	"policyd.dev/policyd/internal/errs"
 	"policyd.dev/policyd/internal/policy"
+	"policyd.dev/policyd/internal/sandbox"
 	"policyd.dev/policyd/store"
 )
 
@@ -201,6 +204,17 @@ func (s *Server) Delete(ctx context.Context, req *apiv1.DeleteRequest) (*apiv1.D
 	}
 	if err := callerFrom(ctx).require(config.RoleAdmin, req.GetKind(), req.GetName()); err != nil {
 		return nil, err
+	}
+	if req.GetKind() == store.KindLandlockPolicy {
+		// The store refuses too, but learns of a start only with the next group commit.
+		alive, _, err := s.sandboxes.List(sandbox.Filter{Policy: req.GetName()})
+		if err != nil {
+			return nil, err
+		}
+		if len(alive) > 0 {
+			return nil, withResource(fmt.Errorf("%w: %d sandboxes of policy %q are alive, the first is %s",
+				errs.ErrReferenced, len(alive), req.GetName(), alive[0].GetId()), req.GetKind(), req.GetName())
+		}
 	}
 	err := s.store.Delete(ctx, actorOf(ctx, "", req.GetRequestId(), req), req.GetKind(), req.GetName(), expected(req.GetExpect()), req.GetPurge())
 	s.changed()
