@@ -27,6 +27,7 @@ type Attached struct {
 
 	midLine atomic.Bool // the last byte of input was no end of a line
 	stop    func() bool // of the context's watcher
+	gone    atomic.Bool // our side was closed
 	sendMu  sync.Mutex
 }
 
@@ -145,8 +146,10 @@ func (a *Attached) Stream(ctx context.Context, send func(*apiv1.RunResponse) err
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case errors.Is(err, os.ErrClosed): // hung up by Stop
+		case errors.Is(err, errCut) && a.m.isStopping():
 			return errs.ErrShutdown
+		case errors.Is(err, errCut):
+			return context.Canceled // by Close, or ctx of Run
 		}
 		return err
 	}
@@ -167,11 +170,18 @@ func (a *Attached) pump(f *os.File, use func(p []byte) error) error {
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			return rest(f, use)
 		}
-		if n == 0 || err != nil {
-			return err
+		if n > 0 && err == nil {
+			continue
 		}
+		if a.gone.Load() {
+			return errCut
+		}
+		return err
 	}
 }
+
+// errCut says that the streams were closed under a pump.
+var errCut = errors.New("streams are closed")
 
 // rest carries what lies in the pipe after the deadline.
 func rest(f *os.File, use func(p []byte) error) error {
@@ -196,7 +206,10 @@ func (a *Attached) Close() {
 
 // cut closes our side: the program reads end of file, its writes fail, a terminal's
 // session gets SIGHUP from the kernel.
-func (a *Attached) cut() { a.io.closeOurs() }
+func (a *Attached) cut() {
+	a.gone.Store(true)
+	a.io.closeOurs()
+}
 
 func stdoutMessage(p []byte) *apiv1.RunResponse {
 	return &apiv1.RunResponse{Response: &apiv1.RunResponse_Stdout{Stdout: p}}

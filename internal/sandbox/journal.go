@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
@@ -100,7 +101,7 @@ func openJournal(dir string) (j *journal, old []entry, damaged int, err error) {
 			lock.Close()
 		}
 	}()
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := hold(lock); err != nil {
 		return nil, nil, 0, fmt.Errorf("journal %s is held by another policyd: %w", dir, err)
 	}
 	j = &journal{dir: dir, lock: lock}
@@ -124,6 +125,21 @@ func openJournal(dir string) (j *journal, old []entry, damaged int, err error) {
 		j.gen = gen
 	}
 	return j, old, damaged, nil
+}
+
+// holdPatience is how long the lock of the journal is waited for: a child that the
+// earlier policyd had forked when it was killed keeps it until it executes.
+const holdPatience = 2 * time.Second
+
+func hold(f *os.File) error {
+	deadline := time.Now().Add(holdPatience)
+	for {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil || !errors.Is(err, unix.EWOULDBLOCK) || time.Now().After(deadline) {
+			return err
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
 }
 
 func (j *journal) path(gen uint64) string {

@@ -160,6 +160,12 @@ func (m *Manager) Stop(ctx context.Context) error {
 	return nil
 }
 
+func (m *Manager) isStopping() bool {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.stopping
+}
+
 func (m *Manager) all() []*box {
 	m.mu.RLock()
 	defer m.mu.RUnlock()

@@ -224,7 +224,7 @@ func (m *Manager) sweepOrphans(known map[string]*apiv1.Sandbox) {
 	if root := m.cfg.CgroupRoot; root != "" {
 		for _, id := range orphans(root, known) {
 			if g, err := m.cfg.Containment.OpenGroup(filepath.Join(root, id)); err == nil {
-				m.cfg.Log.Warn("processes of no known sandbox are ended", "sandbox", id)
+				m.cfg.Log.Warn("group of no known sandbox is ended", "sandbox", id)
 				m.endOrphans(id, g)
 			}
 		}

@@ -120,6 +120,8 @@ func stopAll(t testing.TB, m *Manager) {
 		if err := m.Signal(b.id, 0, true); err != nil && !errors.Is(err, errs.ErrNotRunning) && !errors.Is(err, errs.ErrNotFound) {
 			t.Errorf("kill %s: %v", b.id, err)
 		}
+	}
+	for _, b := range m.all() {
 		select {
 		case <-b.done:
 		case <-m.life.Done():
