@@ -1,0 +1,387 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	apiv1 "policyd.dev/policyd/api/policyd/v1"
+	"policyd.dev/policyd/enforce/profile"
+	"policyd.dev/policyd/internal/errs"
+)
+
+func mustCompile(t testing.TB, text string, o CompileOptions) *Compiled {
+	t.Helper()
+	d := mustParse(t, text)
+	o.Document = d
+	c, err := Compile(d.Resource.GetLandlockPolicy(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Profile.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// rows gives the profile's rows as text: what each layer grants where.
+func rows(p *profile.Profile) string {
+	var b strings.Builder
+	mask := func(kind profile.Kind, masks []profile.Access) {
+		for i, m := range masks {
+			if i > 0 {
+				b.WriteString(" /")
+			}
+			b.WriteString(" " + kind.Format(m))
+			if m&profile.QuietRule != 0 {
+				b.WriteString("+quiet")
+			}
+		}
+	}
+	for _, r := range p.Paths {
+		b.WriteString(r.Path)
+		mask(profile.FS, r.Access)
+		if r.Missing == profile.Skip {
+			b.WriteString(" skip")
+		}
+		b.WriteByte('\n')
+	}
+	for _, r := range p.Ports {
+		fmt.Fprintf(&b, "%d-%d", r.First, r.Last)
+		mask(profile.Net, r.Access)
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+func TestCompileExample(t *testing.T) {
+	c := mustCompile(t, `apiVersion: policyd/v1
+kind: LandlockPolicy
+metadata: {name: web, labels: {team: edge}, description: nginx at the edge}
+spec:
+  abi: 7
+  enforcement: degrade
+  variables: {state: [/var/lib/web, /srv/web/]}
+  parameters: [state]
+  flatten: {always: true, accept: [refer, shared_inodes]}
+  layers:
+    - name: host
+      paths:
+        - {allow: [read, execute], at: [/usr, /etc//nginx/]}
+        - {allow: [read, write], at: ["${state}", /dev/null]}
+        - {allow: [read], at: [/etc/ssl/private], missing: skip}
+        - {allow: [write], at: [/usr], missing: skip}
+      ports:
+        - {allow: [bind_tcp], port: [80, 443, 8000-8010]}
+        - {allow: [connect_tcp], port: [8005]}
+      scope: [signal, abstract_unix_socket]
+      log: {newExecOn: true}
+    - handles: {net: [connect_tcp]}
+      ports: [{allow: [tcp], port: [443]}]
+  process: {smackLabel: Web}
+`, CompileOptions{})
+	want := `/dev/null write_file|read_file|read_dir|truncate / none
+/etc/nginx execute|read_file|read_dir / none
+/etc/ssl/private read_file|read_dir / none skip
+/srv/web write_file|read_file|read_dir|truncate / none
+/usr execute|write_file|read_file|read_dir|truncate / none
+/var/lib/web write_file|read_file|read_dir|truncate / none
+80-80 bind_tcp / none
+443-443 bind_tcp / connect_tcp
+8000-8004 bind_tcp / none
+8005-8005 bind_tcp|connect_tcp / none
+8006-8010 bind_tcp / none
+`
+	p := c.Profile
+	if got := rows(p); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	if p.Name != "web" || p.ABI != 7 || !p.Degrade || !p.Flatten || !p.AcceptReferFlatten || !p.AcceptSharedInode || c.Process.GetSmackLabel() != "Web" {
+		t.Errorf("%+v, %v", p, c.Process)
+	}
+	host, second := p.Layers[0], p.Layers[1]
+	if host.Name != "host" || host.FS != profile.Handled(profile.FS, 7) || host.Net != profile.Handled(profile.Net, 7) || host.Scope != 3 || host.Log != profile.LogNewExecOn {
+		t.Errorf("%+v", host)
+	}
+	if second.Name != "layer-2" || second.FS != 0 || second.Net != profile.NetConnectTCP || second.Scope != 0 {
+		t.Errorf("%+v", second)
+	}
+	var got []string
+	for _, o := range c.Origins {
+		got = append(got, fmt.Sprintf("%v %d/%d %s:%d %s %#x", o.GetTable(), o.GetRow(), o.GetLayer(), o.GetFile(), o.GetLine(), o.GetField(), o.GetAccess()))
+	}
+	wantOrigins := []string{
+		"TABLE_PATHS 0/0 web.yaml:14 spec.layers[0].paths[1] 0x400e",
+		"TABLE_PATHS 1/0 web.yaml:13 spec.layers[0].paths[0] 0xd",
+		"TABLE_PATHS 2/0 web.yaml:15 spec.layers[0].paths[2] 0xc",
+		"TABLE_PATHS 3/0 web.yaml:14 spec.layers[0].paths[1] 0x400e",
+		"TABLE_PATHS 4/0 web.yaml:13 spec.layers[0].paths[0] 0xd",
+		"TABLE_PATHS 4/0 web.yaml:16 spec.layers[0].paths[3] 0x4002",
+		"TABLE_PATHS 5/0 web.yaml:14 spec.layers[0].paths[1] 0x400e",
+		"TABLE_PORTS 0/0 web.yaml:18 spec.layers[0].ports[0] 0x1",
+		"TABLE_PORTS 1/0 web.yaml:18 spec.layers[0].ports[0] 0x1",
+		"TABLE_PORTS 1/1 web.yaml:23 spec.layers[1].ports[0] 0x2",
+		"TABLE_PORTS 2/0 web.yaml:18 spec.layers[0].ports[0] 0x1",
+		"TABLE_PORTS 3/0 web.yaml:18 spec.layers[0].ports[0] 0x1",
+		"TABLE_PORTS 3/0 web.yaml:19 spec.layers[0].ports[1] 0x2",
+		"TABLE_PORTS 4/0 web.yaml:18 spec.layers[0].ports[0] 0x1",
+	}
+	if !slices.Equal(got, wantOrigins) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(wantOrigins, "\n"))
+	}
+}
+
+func TestCompileVariables(t *testing.T) {
+	text := func(at string) string {
+		return policyText(7, "variables: {a: [/x, /y], b: ['1', '2'], c: [p/q]}", "layers: [{paths: [{allow: [read_file], at: ['"+at+"']}]}]")
+	}
+	for at, want := range map[string]string{
+		"${a}/${b}":     "/x/1 /x/2 /y/1 /y/2",
+		"${a}/${a}":     "/x/x /y/y",
+		"/h/${c}/$${b}": "/h/p/q/${b}",
+		"/${b}${b}-$$":  "/11-$ /22-$",
+		"/./${b}//z/":   "/1/z /2/z",
+		"/":             "/",
+		"//":            "/",
+	} {
+		var got []string
+		for _, r := range mustCompile(t, text(at), CompileOptions{}).Profile.Paths {
+			got = append(got, r.Path)
+		}
+		if s := strings.Join(got, " "); s != want {
+			t.Errorf("%s: got %s, want %s", at, s, want)
+		}
+	}
+}
+
+func TestCompileParameters(t *testing.T) {
+	d := mustParse(t, policyText(7, "variables: {data: [/srv/a, /srv/b]}", "parameters: [{name: data, within: [/srv, /var/lib/]}, home]",
+		`layers: [{paths: [{allow: [read_file], at: ["${data}", "${home}/x"]}]}]`))
+	for _, c := range []struct {
+		name  string
+		given map[string]string
+		want  string // rows, or what the error says
+	}{
+		{"default", map[string]string{"home": "/home/u"}, "/home/u/x /srv/a /srv/b"},
+		{"given", map[string]string{"home": "/h", "data": "/var/lib/web/"}, "/h/x /var/lib/web"},
+		{"the folder itself", map[string]string{"home": "/h", "data": "/srv"}, "/h/x /srv"},
+		{"missing", nil, "parameter home needs a value (--set home=PATH)"},
+		{"unknown", map[string]string{"home": "/h", "dat": "/srv"}, `no parameter "dat"; did you mean "data"?`},
+		{"outside", map[string]string{"home": "/h", "data": "/etc"}, `"/etc" is not within /srv, /var/lib/`},
+		{"name with the same beginning", map[string]string{"home": "/h", "data": "/srvx"}, "is not within"},
+		{"climbing out", map[string]string{"home": "/h", "data": "/srv/../etc"}, "has a .."},
+		{"relative", map[string]string{"home": "h"}, "not absolute"},
+		{"empty", map[string]string{"home": ""}, "empty"},
+		{"NUL", map[string]string{"home": "/h\x00/etc"}, "NUL"},
+		{"a variable in it is text", map[string]string{"home": "/${data}"}, "/${data}/x /srv/a /srv/b"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			compiled, err := Compile(d.Resource.GetLandlockPolicy(), CompileOptions{Parameters: c.given, Document: d})
+			if err != nil {
+				var e *Errors
+				if !errors.As(err, &e) || e.Findings()[0].GetCode() != codeBadParameter || !strings.Contains(err.Error(), c.want) {
+					t.Errorf("got %v, want %s", err, c.want)
+				}
+				return
+			}
+			var got []string
+			for _, r := range compiled.Profile.Paths {
+				got = append(got, r.Path)
+			}
+			if s := strings.Join(got, " "); s != c.want {
+				t.Errorf("got %s, want %s", s, c.want)
+			}
+		})
+	}
+}
+
+func TestCompileQuietAndMasks(t *testing.T) {
+	c := mustCompile(t, layerText(11,
+		"handles: {fs: [0x1ffff], net: [all]}",
+		"quiet: {fs: [read], net: [connect_tcp], scope: [all]}",
+		"scope: [signal]",
+		"paths:",
+		"  - {allow: [all], at: [/a]}",
+		"  - {allow: [], at: [/q], quiet: true}",
+		"  - {allow: [0x5], at: [/m], quiet: true}",
+		"ports: [{allow: [connect], port: [1-2], quiet: true}]"), CompileOptions{})
+	l := c.Profile.Layers[0]
+	if l.QuietFS != profile.FSReadFile|profile.FSReadDir || l.QuietNet != profile.NetConnectTCP || l.QuietScope != profile.ScopeSignal {
+		t.Errorf("%+v", l)
+	}
+	want := "/a " + profile.FS.Format(profile.Handled(profile.FS, 11)) + "\n/m execute|read_file+quiet\n/q none+quiet\n1-2 connect_tcp|connect_send_udp+quiet\n"
+	if got := rows(c.Profile); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+// TestCompileNeverWidens holds the abi rule: what a text handles depends on its abi alone.
+func TestCompileNeverWidens(t *testing.T) {
+	for abi := 1; abi <= profile.MaxABI; abi++ {
+		c := mustCompile(t, layerText(abi, "include: [std/base, std/dns]", "paths: [{allow: [all], at: [/a]}]"), CompileOptions{})
+		l := c.Profile.Layers[0]
+		if l.FS != profile.Handled(profile.FS, abi) || l.Net != profile.Handled(profile.Net, abi) || l.Scope != 0 {
+			t.Errorf("abi %d: %+v", abi, l)
+		}
+		if needs := c.Profile.Required(); slices.ContainsFunc(needs, func(n profile.Need) bool { return n.ABI > abi }) {
+			t.Errorf("abi %d: %v", abi, needs)
+		}
+		if i := slices.IndexFunc(c.Profile.Paths, func(r profile.PathRow) bool { return r.Path == "/a" }); c.Profile.Paths[i].Access[0] != l.FS {
+			t.Errorf("abi %d: all is %#x", abi, c.Profile.Paths[i].Access[0])
+		}
+	}
+}
+
+// fragments is a source of fragments by text.
+type fragments map[string]string
+
+func (f fragments) Fragment(name string) (*apiv1.Fragment, error) {
+	text, ok := f[name]
+	if !ok {
+		return nil, fmt.Errorf("%s: %w", name, errs.ErrNotFound)
+	}
+	docs, err := Parse(name+".yaml", []byte("apiVersion: policyd/v1\nkind: Fragment\nmetadata: {name: "+name+"}\nspec:\n  "+text+"\n"))
+	if err != nil {
+		return nil, err
+	}
+	return docs[0].Resource.GetFragment(), nil
+}
+
+func TestCompileFragments(t *testing.T) {
+	src := WithStd(fragments{
+		"a": "{abi: 11, include: [b], variables: {v: [/a1, /a2]}, paths: [{allow: [read_file, resolve_unix], at: ['${v}']}, {allow: [resolve_unix], at: [/run/x]}]}",
+		"b": "{abi: 1, paths: [{allow: [all], at: [/b], missing: skip}], ports: []}",
+		"c": "{abi: 10, ports: [{allow: [connect_tcp, connect_send_udp], port: [53], quiet: true}]}",
+		"x": "{abi: 1, include: [y]}", "y": "{abi: 1, include: [z]}", "z": "{abi: 1, include: [x]}",
+		"self": "{abi: 1, include: [self]}", "lost": "{abi: 1, include: [std/bse]}",
+	})
+	c := mustCompile(t, policyText(5, "variables: {v: [/own]}", "layers:", "  - {include: [a, c, b], paths: [{allow: [write_file], at: ['${v}', /a1]}]}", "  - {handles: {net: [all]}, include: [a, c]}"), CompileOptions{Fragments: src})
+	want := `/a1 write_file|read_file / none
+/a2 read_file / none
+/b ` + profile.FS.Format(profile.Handled(profile.FS, 1)) + ` / none skip
+/own write_file / none
+53-53 connect_tcp / connect_tcp
+`
+	if got := rows(c.Profile); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	if o := c.Origins[0]; o.GetFragment() != "a" || o.GetField() != "spec.paths[0]" {
+		t.Errorf("%v", o)
+	}
+	std := mustCompile(t, layerText(7, "include: [std/tmp]"), CompileOptions{})
+	if o := std.Origins[0]; o.GetFragment() != "std/tmp" || o.GetFile() != "policyd/std/tmp.yaml" || o.GetLine() == 0 {
+		t.Errorf("%v", o)
+	}
+
+	for include, says := range map[string]string{
+		"x":        "include one another: x -> y -> z -> x",
+		"self":     "include one another: self -> self",
+		"lost":     `no fragment "std/bse" (included by lost); did you mean "std/base"?`,
+		"std/shel": `did you mean "std/shell"?`,
+		"nowhere":  `there is no fragment "nowhere"`,
+	} {
+		d := mustParse(t, layerText(7, "include: ["+include+"]"))
+		for name, err := range map[string]error{"compile": compileError(d, src), "pin": pinError(d, src)} {
+			var e *Errors
+			if !errors.As(err, &e) || !strings.Contains(err.Error(), says) || e.Findings()[0].GetLine() != 7 || e.Findings()[0].GetField() != "spec.layers[0].include[0]" {
+				t.Errorf("%s of %s: got %v, want %s", name, include, err, says)
+			}
+		}
+	}
+	broken := errors.New("disk on fire")
+	d := mustParse(t, layerText(7, "include: [a]"))
+	if err := compileError(d, failing{broken}); !errors.Is(err, broken) || errors.Is(err, errs.ErrInvalid) {
+		t.Errorf("got %v", err)
+	}
+	if err := pinError(d, failing{broken}); !errors.Is(err, broken) {
+		t.Errorf("got %v", err)
+	}
+}
+
+type failing struct{ err error }
+
+func (f failing) Fragment(string) (*apiv1.Fragment, error) { return nil, f.err }
+
+func compileError(d *Document, src FragmentSource) error {
+	_, err := Compile(d.Resource.GetLandlockPolicy(), CompileOptions{Fragments: src, Document: d})
+	return err
+}
+
+func pinError(d *Document, src FragmentSource) error {
+	_, _, err := Pin(d, src)
+	return err
+}
+
+func TestPins(t *testing.T) {
+	src := fragments{
+		"a": "{abi: 1, include: [b], paths: [{allow: [execute], at: [/a]}]}",
+		"b": "{abi: 1, paths: [{allow: [execute], at: [/b]}]}",
+	}
+	d := mustParse(t, layerText(1, "include: [a]"))
+	pins, contents, err := Pin(d, src)
+	if err != nil || len(pins) != 2 || pins[0].GetName() != "a" || pins[1].GetName() != "b" || len(contents) != 2 {
+		t.Fatalf("%v, %v, %v", pins, contents, err)
+	}
+	pinned := Pinned(pins, func(digest string) (*apiv1.Fragment, error) { return contents[digest], nil })
+	before := mustCompile(t, d.Source, CompileOptions{Fragments: pinned})
+	src["b"] = "{abi: 1, paths: [{allow: [execute], at: [/changed]}]}"
+	after := mustCompile(t, d.Source, CompileOptions{Fragments: pinned})
+	if !slices.Equal(before.Profile.Encode(), after.Profile.Encode()) {
+		t.Error("the profile of a stored version follows a newer fragment")
+	}
+	newer, _, err := Pin(d, src)
+	if err != nil || ContentDigest(d.Resource, newer) == ContentDigest(d.Resource, pins) || ContentDigest(d.Resource, nil) == ContentDigest(d.Resource, pins) {
+		t.Errorf("the digest does not hold the pins: %v", err)
+	}
+	if err := compileError(d, Pinned(nil, nil)); !errors.Is(err, errs.ErrInvalid) {
+		t.Errorf("without pins: %v", err)
+	}
+	f, err := src.Fragment("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	self := &Document{Kind: KindFragment, Name: "b", Resource: &apiv1.Resource{Kind: &apiv1.Resource_Fragment{Fragment: &apiv1.Fragment{Spec: &apiv1.FragmentSpec{Include: []string{"a"}}}}}}
+	if _, _, err := Pin(self, src); err == nil || !strings.Contains(err.Error(), "b -> a -> b") {
+		t.Errorf("a cycle through the document itself, with %v: %v", f.GetMetadata().GetName(), err)
+	}
+}
+
+// TestCompileIsPure compiles twice and without a document.
+func TestCompileIsPure(t *testing.T) {
+	d := mustParse(t, layerText(7, "include: [std/shell, std/python, std/exec]", "paths: [{allow: [all], at: [/a]}]"))
+	before := proto.Clone(d.Resource)
+	a, err := Compile(d.Resource.GetLandlockPolicy(), CompileOptions{Document: d})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := Compile(d.Resource.GetLandlockPolicy(), CompileOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(a.Profile.Encode(), b.Profile.Encode()) || !proto.Equal(before, d.Resource) || len(a.Origins) != len(b.Origins) {
+		t.Error("two compilations of one document differ")
+	}
+	for i := 1; i < len(a.Origins); i++ {
+		x, y := a.Origins[i-1], a.Origins[i]
+		if x.GetTable() > y.GetTable() || x.GetTable() == y.GetTable() && (x.GetRow() > y.GetRow() || x.GetRow() == y.GetRow() && x.GetLayer() > y.GetLayer()) {
+			t.Fatalf("origins %v and %v are out of order", x, y)
+		}
+	}
+}
+
+// TestCompileUnchecked gives Compile what no Parse has seen.
+func TestCompileUnchecked(t *testing.T) {
+	for name, p := range map[string]*apiv1.LandlockPolicy{
+		"nil": nil, "empty": {},
+		"bad path": {Metadata: &apiv1.Metadata{Name: "a"}, Spec: &apiv1.LandlockSpec{Abi: 1, Layers: []*apiv1.Layer{{Paths: []*apiv1.PathRule{{Allow: []string{"read"}, At: []string{"../x"}}}}}}},
+		"bad abi":  {Metadata: &apiv1.Metadata{Name: "a"}, Spec: &apiv1.LandlockSpec{Abi: 99, Layers: []*apiv1.Layer{{}}}},
+	} {
+		if _, err := Compile(p, CompileOptions{}); !errors.Is(err, errs.ErrInvalid) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
