@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -16,7 +17,7 @@ func newEvents(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "events",
 		Short:   "Show the log of changes and starts",
-		Long:    "events shows every change of the store and every start and end of a sandbox, oldest first.\n-o json gives one message a line.",
+		Long:    "events shows every change of the store and every start and end of a sandbox, oldest first.\n-o wide adds attributes and hashes, -o json gives one message a line.",
 		Example: "  policyctl events --tail 20\n  policyctl events -f -o json",
 		Args:    none,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -62,17 +63,10 @@ func newEvents(a *app) *cobra.Command {
 // event prints an entry on a line; columns have room for what is usual, since
 // entries come one by one.
 func (a *app) event(e *apiv1.Event, wide bool) error {
-	text := e.GetMessage()
-	if attrs := labelText(e.GetAttributes()); attrs != "" {
-		if text != "" {
-			text += " "
-		}
-		text += "[" + attrs + "]"
-	}
-	line := fmt.Sprintf("%6d  %s  %-8s  %-10s  %-24s  %s", e.GetSeq(), stamp(e.GetTime()), e.GetType(), e.GetActor(), e.GetSubject(), text)
+	line := fmt.Sprintf("%6d  %s  %-8s  %-10s  %-24s  %s", e.GetSeq(), stamp(e.GetTime()), e.GetType(), e.GetActor(), e.GetSubject(), e.GetMessage())
 	if wide {
-		line += fmt.Sprintf("  request=%s hash=%x", e.GetRequestId(), e.GetHash())
+		line += fmt.Sprintf("  [%s] request=%s hash=%x", labelText(e.GetAttributes()), e.GetRequestId(), e.GetHash())
 	}
-	_, err := fmt.Fprintln(a.out, cli.Clean(line))
+	_, err := fmt.Fprintln(a.out, cli.Clean(strings.TrimRight(line, " ")))
 	return err
 }

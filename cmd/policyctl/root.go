@@ -36,10 +36,8 @@ func newRoot(a *app) *cobra.Command {
 			if _, err := cli.NewPainter(a.color, a.out); err != nil {
 				return err
 			}
-			a.running = true
 			return nil
 		},
-		SuggestionsMinimumDistance: 2,
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetIn(a.in)
@@ -79,7 +77,22 @@ func newRoot(a *app) *cobra.Command {
 			c.Example = "  policyctl help run"
 		}
 	}
+	a.markRunning(root)
 	return root
+}
+
+// markRunning notes when a command's own code begins: errors before that are of
+// the command line (flags, arguments, required flags).
+func (a *app) markRunning(cmd *cobra.Command) {
+	if run := cmd.RunE; run != nil {
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			a.running = true
+			return run(cmd, args)
+		}
+	}
+	for _, c := range cmd.Commands() {
+		a.markRunning(c)
+	}
 }
 
 // unknownCommand refuses arguments that are no command, with what was meant.
@@ -87,6 +100,7 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
+	cmd.SuggestionsMinimumDistance = 2
 	text := fmt.Sprintf("unknown command %q", args[0])
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		text += "; did you mean " + strings.Join(near, " or ") + "?"

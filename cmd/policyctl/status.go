@@ -1,8 +1,10 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -11,19 +13,29 @@ import (
 	"policyd.dev/policyd/internal/cli"
 )
 
+// waitPause is the time between two looks of status --wait.
+const waitPause = 50 * time.Millisecond
+
 func newStatus(a *app) *cobra.Command {
-	return &cobra.Command{
+	var wait uint
+	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show the daemon, what the kernel can enforce, and the store",
 		Long: "status answers with its exit code too, as aa-status does: 0 when policies can be enforced, 1 when\n" +
 			"policyd runs but Landlock is not built in, off or blocked, 2 for wrong usage, 3 when policyd is\n" +
-			"not reachable, 4 when the caller may not ask.",
-		Example: "  policyctl status\n  policyctl status -q || echo 'no enforcement here'",
+			"not reachable, 4 when the caller may not ask.\n\n" +
+			"--wait waits until policyd answers and is ready, --wait=N for at most N seconds.",
+		Example: "  policyctl status\n  policyctl status --wait=30 -o json\n  policyctl status -q || echo 'no enforcement here'",
 		Args:    none,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			form, err := cli.ParseFormat(a.output, cli.Table, cli.JSON, cli.YAML)
 			if err != nil {
 				return err
+			}
+			if wait > 0 {
+				if err := a.waitReady(cmd.Context(), time.Duration(wait)*time.Second); err != nil {
+					return err
+				}
 			}
 			ctx, c, cancel, err := a.call(cmd.Context())
 			if err != nil {
@@ -45,6 +57,36 @@ func newStatus(a *app) *cobra.Command {
 			}
 			return err
 		},
+	}
+	cmd.Flags().UintVar(&wait, "wait", 0, "wait so many seconds until policyd answers and is ready")
+	cmd.Flags().Lookup("wait").NoOptDefVal = "10"
+	return cmd
+}
+
+// waitReady waits until policyd says that it serves. The error is that of the
+// last look.
+func (a *app) waitReady(ctx context.Context, most time.Duration) error {
+	c, err := a.dial()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	tick := time.NewTicker(waitPause)
+	defer tick.Stop()
+	for {
+		look := c.Ready(ctx)
+		if look == nil {
+			return nil
+		}
+		if err == nil || ctx.Err() == nil {
+			err = look // else it only says that the time is over
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waited %v: %w", most, err)
+		case <-tick.C:
+		}
 	}
 }
 
@@ -76,7 +118,7 @@ func (a *app) statusTable(s *apiv1.StatusResponse) error {
 	rows.Add("containment", s.GetContainment())
 	st := s.GetStore()
 	rows.Add("store", fmt.Sprintf("%s, schema %d, %s (%s free)", st.GetPath(), st.GetSchema(), size(st.GetSizeBytes()), size(st.GetFreeBytes())))
-	rows.Add("", fmt.Sprintf("%s, %s, %s", count(st.GetPolicies(), "policy", "policies"), count(st.GetFragments(), "fragment", "fragments"), count(st.GetVersions(), "version", "versions")))
+	rows.Add("stored", fmt.Sprintf("%s, %s, %s", count(st.GetPolicies(), "policy", "policies"), count(st.GetFragments(), "fragment", "fragments"), count(st.GetVersions(), "version", "versions")))
 	rows.Add("log", fmt.Sprintf("%s, head %s", count(st.GetLogEntries(), "entry", "entries"), clip(st.GetLogHead(), 17)))
 	rows.Add("sandboxes", fmt.Sprintf("%d alive, %d degraded, %d outdated", s.GetSandboxes(), s.GetDegraded(), s.GetOutdated()))
 	rows.Add("you are", fmt.Sprintf("%s, roles: %s", s.GetCaller(), strings.Join(s.GetRoles(), ", ")))

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
 	apiv1 "policyd.dev/policyd/api/policyd/v1"
@@ -72,6 +73,20 @@ func Dial(target string) (*Client, error) {
 	c.Sandboxes = apiv1.NewSandboxServiceClient(conn)
 	c.Admin = apiv1.NewAdminServiceClient(conn)
 	return c, nil
+}
+
+// Ready asks policyd whether it serves; nil is yes. It looks at the socket anew,
+// also when there was none a moment ago.
+func (c *Client) Ready(ctx context.Context) error {
+	c.conn.ResetConnectBackoff()
+	res, err := healthv1.NewHealthClient(c.conn).Check(ctx, &healthv1.HealthCheckRequest{})
+	if err != nil {
+		return err
+	}
+	if s := res.GetStatus(); s != healthv1.HealthCheckResponse_SERVING {
+		return status.Error(codes.Unavailable, "policyd is not ready: "+s.String())
+	}
+	return nil
 }
 
 // Close ends the connection.

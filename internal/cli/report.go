@@ -47,7 +47,7 @@ func Report(w io.Writer, p Painter, err error) {
 
 // said tells that a message says all parts of a detail already.
 func said(message, detail string) bool {
-	for _, part := range strings.Split(detail, ": ") {
+	for _, part := range strings.Split(strings.TrimPrefix(detail, "about: "), ": ") {
 		if !strings.Contains(message, part) {
 			return false
 		}
@@ -82,8 +82,8 @@ func detail(d any) []string {
 			lines = append(lines, labelled("limit of "+v.GetSubject(), v.GetDescription()))
 		}
 	case *errdetails.ResourceInfo:
-		name := strings.Trim(d.GetResourceType()+" "+d.GetResourceName(), " ")
-		lines = append(lines, labelled(name, d.GetDescription()))
+		name := strings.Trim(d.GetResourceType()+"/"+d.GetResourceName(), "/")
+		lines = append(lines, labelled("about: "+name, d.GetDescription()))
 	case *errdetails.Help:
 		for _, l := range d.GetLinks() {
 			lines = append(lines, labelled(l.GetDescription(), l.GetUrl()))

@@ -60,7 +60,7 @@ func TestReport(t *testing.T) {
 			"quota and resource",
 			statusWith(t, codes.ResourceExhausted, "limit reached", &errdetails.QuotaFailure{Violations: []*errdetails.QuotaFailure_Violation{{Subject: "uid:1000", Description: "sandboxes: 100 of 100"}}},
 				&errdetails.ResourceInfo{ResourceType: "LandlockPolicy", ResourceName: "web"}),
-			"policyctl: limit reached\n  limit of uid:1000: sandboxes: 100 of 100\n  LandlockPolicy web\n",
+			"policyctl: limit reached\n  limit of uid:1000: sandboxes: 100 of 100\n  about: LandlockPolicy/web\n",
 		},
 		{"terminal escapes", fmt.Errorf("no policy %s", "\x1b[2Jx"), "policyctl: no policy \\x1b[2Jx\n"},
 	} {
