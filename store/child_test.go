@@ -21,6 +21,7 @@ var children = map[string]func(args []string) error{
 	"file-limit":    childFileLimit,
 	"read-only":     childReadOnly,
 	"inject":        childInject,
+	"power-loss":    childPowerLoss,
 }
 
 func TestMain(m *testing.M) {

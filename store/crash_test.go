@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -127,5 +128,26 @@ func TestKilledWhileCreating(t *testing.T) {
 		}
 		s.Close()
 		wholeFile(t, path)
+	}
+}
+
+// What a killed process left beside the store goes when it is old; what another may be writing stays.
+func TestStaleFilesAreRemoved(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "policyd.db")
+	var temps [2]string
+	for i := range temps {
+		var err error
+		if temps[i], err = tempBeside(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	long := time.Now().Add(-2 * staleAfter)
+	if err := os.Chtimes(temps[0], long, long); err != nil {
+		t.Fatal(err)
+	}
+	openAt(t, path, Options{})
+	leftNothing(t, path, temps[1])
+	if _, err := os.Stat(temps[1]); err != nil {
+		t.Error(err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -94,10 +95,8 @@ func TestNotAStore(t *testing.T) {
 	}
 }
 
+// TestNoPermission is run as a user who may not write; as root the thread becomes one for files (setfsuid(2)).
 func TestNoPermission(t *testing.T) {
-	if os.Geteuid() == 0 {
-		t.Skip("root may write everywhere; TestReadOnlyFileSystem is for root too")
-	}
 	dir := t.TempDir()
 	path := filepath.Join(dir, "policyd.db")
 	s, err := Open(path, Options{})
@@ -105,16 +104,19 @@ func TestNoPermission(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Close()
-	if err := os.Chmod(path, 0o400); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Open(path, Options{}); !errors.Is(err, errs.ErrStoreReadOnly) {
-		t.Errorf("file: %v", err)
-	}
-	if err := os.Chmod(dir, 0o500); err != nil {
+	if os.Geteuid() == 0 {
+		runtime.LockOSThread()
+		if _, err := unix.SetfsuidRetUid(65534); err != nil {
+			t.Fatal(err)
+		}
+		defer unix.SetfsuidRetUid(0)
+	} else if err := errors.Join(os.Chmod(path, 0o400), os.Chmod(dir, 0o500)); err != nil {
 		t.Fatal(err)
 	}
 	defer os.Chmod(dir, 0o700)
+	if _, err := Open(path, Options{}); !errors.Is(err, errs.ErrStoreReadOnly) {
+		t.Errorf("file: %v", err)
+	}
 	if _, err := Open(filepath.Join(dir, "new.db"), Options{}); !errors.Is(err, errs.ErrStoreReadOnly) {
 		t.Errorf("folder: %v", err)
 	}

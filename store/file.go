@@ -130,6 +130,22 @@ func tempBeside(path string) (string, error) {
 	return f.Name(), f.Close()
 }
 
+// staleAfter is the age at which a temporary file beside a store is one that a killed process left.
+const staleAfter = time.Hour
+
+// removeStale removes what killed makings, restores and compactions have left beside path.
+func removeStale(path string) {
+	left, err := filepath.Glob(filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".new-*"))
+	if err != nil {
+		return // a folder with a pattern's signs in its name: nothing is removed
+	}
+	for _, name := range left {
+		if info, err := os.Lstat(name); err == nil && info.Mode().IsRegular() && time.Since(info.ModTime()) > staleAfter {
+			os.Remove(name)
+		}
+	}
+}
+
 // syncDir makes the entry of path in its folder durable.
 func syncDir(path string) error {
 	d, err := os.Open(filepath.Dir(path))

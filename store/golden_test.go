@@ -12,13 +12,13 @@ import (
 
 var writeGolden = flag.Bool("write-golden", false, "write testdata/schema-N.db for the schema of this code")
 
-// TestWriteGolden writes the file that the migration test of the next schema starts from. A file once released is
-// never written again.
-func TestWriteGolden(t *testing.T) {
-	if !*writeGolden {
-		t.Skip("only with -write-golden")
+// TestGolden makes the file that the migration test of the next schema starts from, and keeps it with -write-golden. A
+// file once released is never written again.
+func TestGolden(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "policyd.db")
+	if *writeGolden {
+		path = filepath.Join("testdata", fmt.Sprintf("schema-%d.db", schemaVersion))
 	}
-	path := filepath.Join("testdata", fmt.Sprintf("schema-%d.db", schemaVersion))
 	clock := time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
 	s, err := Open(path, Options{Now: func() time.Time { clock = clock.Add(time.Second); return clock }})
 	if err != nil {
@@ -31,6 +31,7 @@ func TestWriteGolden(t *testing.T) {
 	if _, _, err := Compact(path); err != nil {
 		t.Fatal(err)
 	}
+	wholeFile(t, path)
 }
 
 // fillGolden makes one of everything.

@@ -30,6 +30,7 @@ type injector struct {
 	errno  syscall.Errno
 	count  int
 	hits   []string
+	record func(seccompNotif) // nil: calls are not recorded
 }
 
 var injected = map[int32]string{
@@ -89,6 +90,9 @@ func (in *injector) listen() {
 		if in.nth > 0 && (in.count == in.nth || in.onward && in.count > in.nth) {
 			r.flags, r.errno = 0, -int32(in.errno)
 			in.hits = append(in.hits, injected[n.nr])
+		}
+		if in.record != nil {
+			in.record(n)
 		}
 		in.mu.Unlock()
 		unix.Syscall(unix.SYS_IOCTL, uintptr(in.fd), unix.SECCOMP_IOCTL_NOTIF_SEND, uintptr(unsafe.Pointer(&r)))

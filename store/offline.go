@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -169,10 +170,10 @@ func copyTo(path string, r io.Reader) error {
 	if closeErr := f.Close(); err == nil {
 		err = closeErr
 	}
-	if err != nil {
+	if _, ok := errors.AsType[*fs.PathError](err); ok {
 		return classify(err)
 	}
-	return nil
+	return err // nil, or the reader's own
 }
 
 // mustCheck is CheckFile with problems as an error.

@@ -18,7 +18,8 @@ func (s *Store) Stats() (*apiv1.StoreStatus, error) {
 		}
 		st.Schema = schema
 		st.SizeBytes = uint64(tx.Size())
-		st.FreeBytes = uint64(s.db.Stats().FreeAlloc)
+		pages := s.db.Stats()
+		st.FreeBytes = uint64((pages.FreePageN + pages.PendingPageN) * s.db.Info().PageSize)
 		seq, hash, err := logHead(tx)
 		if err != nil {
 			return err

@@ -53,6 +53,9 @@ func Open(path string, o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	if !o.ReadOnly {
+		removeStale(s.path)
+	}
 	switch {
 	case schema == schemaVersion:
 	case o.ReadOnly:

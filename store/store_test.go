@@ -181,6 +181,12 @@ func TestRollback(t *testing.T) {
 	if same, err := s.Rollback(t.Context(), alice, KindLandlockPolicy, "web", 1, nil); err != nil || same.GetNumber() != info.GetNumber() {
 		t.Errorf("rollback to the content there is: %v %v", same, err)
 	}
+	if err := s.Delete(t.Context(), alice, KindLandlockPolicy, "web", nil, false); err != nil {
+		t.Fatal(err)
+	}
+	if back, err := s.Rollback(t.Context(), alice, KindLandlockPolicy, "web", 3, nil); err != nil || back.GetNumber() != 4 || back.GetDeleted() {
+		t.Errorf("rollback of a deleted document: %v %v", back, err)
+	}
 	for name, to := range map[string]uint64{"web": 9, "none": 1} {
 		if _, err := s.Rollback(t.Context(), alice, KindLandlockPolicy, name, to, nil); !errors.Is(err, errs.ErrNotFound) {
 			t.Errorf("rollback of %s to %d: %v", name, to, err)
