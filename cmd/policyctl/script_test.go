@@ -22,14 +22,14 @@ import (
 	"policyd.dev/policyd/internal/testkernel"
 )
 
-// daemons is the folder with the programs that scripts start, built once.
+// daemons is the folder with the programs that tests start, built once.
 var daemons string
 
 func TestMain(m *testing.M) {
 	testscript.Main(withDaemons{m}, map[string]func(){"policyctl": main})
 }
 
-// withDaemons builds policyd and policyd-launch before the tests run.
+// withDaemons builds policyd, policyd-launch and policyctl before the tests run.
 type withDaemons struct{ m *testing.M }
 
 func (w withDaemons) Run() int {
@@ -43,7 +43,7 @@ func (w withDaemons) Run() int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	build := exec.Command("go", "build", "-o", dir+"/", "../policyd", "../policyd-launch")
+	build := exec.Command("go", "build", "-o", dir+"/", "../policyd", "../policyd-launch", ".")
 	build.Stdout, build.Stderr = os.Stderr, os.Stderr
 	if err := build.Run(); err != nil {
 		fmt.Fprintln(os.Stderr, "build of policyd:", err)

@@ -120,7 +120,19 @@ func (a *Attached) lost(err error) error {
 	return fmt.Errorf("sandbox %s: connection lost, see `policyctl ps -a`: %w", a.id, err)
 }
 
+// onPanic gives the terminal back when a goroutine panics: the deferred calls of
+// other goroutines do not run then.
+func (a *Attached) onPanic() {
+	if r := recover(); r != nil {
+		if a.Terminal != nil {
+			a.Terminal.Restore()
+		}
+		panic(r)
+	}
+}
+
 func (a *Attached) copyStdin() {
+	defer a.onPanic()
 	if a.Stdin != nil {
 		buf := make([]byte, chunk)
 		for {
@@ -146,6 +158,7 @@ func (a *Attached) write(m *apiv1.RunRequest) error {
 }
 
 func (a *Attached) handleSignals(ctx context.Context, cancel context.CancelFunc) {
+	defer a.onPanic()
 	for {
 		select {
 		case <-ctx.Done():
