@@ -60,6 +60,12 @@ func (l *linter) policy(spec *apiv1.LandlockSpec, p *place) {
 	quietly := reporter{origin{}, &Errors{}} // the document was checked before
 	abi := int(spec.GetAbi())
 	values := quietly.variables(spec.GetVariables(), spec.GetParameters(), p)
+	for _, param := range spec.GetParameters() {
+		if _, ok := spec.GetVariables()[param.GetName()]; !ok {
+			// Not one of the folders it must lie in, or rules on those would seem to cover it.
+			values[param.GetName()] = []string{standIn(param) + "/${" + param.GetName() + "}"}
+		}
+	}
 	list := p.key("layers")
 	if n := len(spec.GetLayers()); n > profile.MaxKernelLayers {
 		l.addf(lintTooManyLayers, &list, "%d layers: a kernel takes %d, so they have to be flattened to start anything", n, profile.MaxKernelLayers)

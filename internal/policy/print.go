@@ -102,7 +102,7 @@ func (w *printer) mapping(n *yaml.Node, md protoreflect.MessageDescriptor, inden
 func (w *printer) value(n *yaml.Node, md protoreflect.MessageDescriptor, indent int, lineComment string) {
 	line := joinComments(lineComment, n.LineComment)
 	if n.Kind == yaml.ScalarNode && n.ShortTag() != "!!null" {
-		w.b.WriteString(" " + quoteUnlessPlain(n.Value, true) + line + "\n")
+		w.b.WriteString(" " + wordOf(n, true) + line + "\n")
 		w.comment(n.HeadComment, indent+1)
 		w.comment(n.FootComment, indent+1)
 		return
@@ -129,7 +129,7 @@ func (w *printer) sequence(n *yaml.Node, md protoreflect.MessageDescriptor, inde
 	for _, item := range n.Content {
 		s, ok := inline(item, md)
 		if item.Kind == yaml.ScalarNode && item.ShortTag() != "!!null" {
-			s = quoteUnlessPlain(item.Value, true)
+			s = wordOf(item, true)
 		}
 		if ok = ok && (item.Kind == yaml.ScalarNode || len(item.Content) == 0 || 2*indent+len(s) <= flowWidth); ok {
 			w.comment(item.HeadComment, indent)
@@ -202,7 +202,7 @@ func joinComments(comments ...string) string {
 	for _, c := range comments {
 		for line := range strings.SplitSeq(c, "\n") {
 			if line = strings.TrimSpace(line); line != "" {
-				out += "  " + line
+				out += " " + line
 			}
 		}
 	}
@@ -252,7 +252,19 @@ func scalar(n *yaml.Node) string {
 	if n.ShortTag() == "!!null" {
 		return "null"
 	}
-	return quoteUnlessPlain(n.Value, false)
+	return wordOf(n, false)
+}
+
+// wordOf writes a scalar. One that was written in quotes and would be a number or
+// a truth value to other readers of YAML keeps them.
+func wordOf(n *yaml.Node, block bool) string {
+	if n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) != 0 && isPlain(n.Value, block) {
+		plain := yaml.Node{Kind: yaml.ScalarNode, Value: n.Value}
+		if plain.ShortTag() != "!!str" {
+			return `"` + n.Value + `"`
+		}
+	}
+	return quoteUnlessPlain(n.Value, block)
 }
 
 // quoteUnlessPlain writes a word; block is a place outside of brackets, where more is safe.
