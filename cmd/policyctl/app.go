@@ -36,8 +36,18 @@ type app struct {
 }
 
 // run runs policyctl with arguments and returns its exit code.
-func run(args []string, in io.Reader, out, errOut io.Writer) int {
+func run(args []string, in io.Reader, out, errOut io.Writer) (code int) {
 	a := &app{in: in, out: out, err: errOut}
+	defer func() {
+		// People get a line, not a trace; developers ask for one.
+		if r := recover(); r != nil {
+			if os.Getenv("GOTRACEBACK") != "" {
+				panic(r)
+			}
+			fmt.Fprintf(errOut, "policyctl: internal error, please report it: %v (GOTRACEBACK=all shows where)\n", r)
+			code = cli.ExitFailed
+		}
+	}()
 	root := newRoot(a)
 	root.SetArgs(args)
 	defer func() {

@@ -18,9 +18,14 @@ import (
 
 	apiv1 "policyd.dev/policyd/api/policyd/v1"
 	"policyd.dev/policyd/enforce/landlock"
+	"policyd.dev/policyd/enforce/profile"
 	"policyd.dev/policyd/internal/cli"
 	"policyd.dev/policyd/internal/testkernel"
 )
+
+// programsEnv names a folder with programs that are built already, installed ones
+// say: they are tested instead.
+const programsEnv = "POLICYD_TEST_PROGRAMS"
 
 // daemons is the folder with the programs that tests start, built once.
 var daemons string
@@ -33,6 +38,9 @@ func TestMain(m *testing.M) {
 type withDaemons struct{ m *testing.M }
 
 func (w withDaemons) Run() int {
+	if daemons = os.Getenv(programsEnv); daemons != "" {
+		return w.m.Run()
+	}
 	dir, err := os.MkdirTemp("", "policyctl-test-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -68,11 +76,16 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Condition: func(cond string) (bool, error) {
-			if cond != "smack" {
-				return false, fmt.Errorf("unknown condition %q", cond)
+			switch cond {
+			case "smack":
+				_, err := os.Stat("/sys/fs/smackfs/load2")
+				return err == nil, nil
+			case "newest-abi":
+				return landlock.Probe().ABI >= profile.MaxABI, nil
+			case "root":
+				return os.Geteuid() == 0, nil
 			}
-			_, err := os.Stat("/sys/fs/smackfs/load2")
-			return err == nil, nil
+			return false, fmt.Errorf("unknown condition %q", cond)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"policyd": scriptDaemon,
