@@ -80,7 +80,7 @@ var codes = [...]Code{
 	{lintRedundantRule, true, "a path on which the layer grants all of this already, by a rule on it or on a folder above"},
 	{lintFileInWritable, true, "a rule on a file in a folder whose files may be replaced: the rule stays with the old file (it binds to the inode)"},
 	{lintProcSelf, true, "/proc/self and its like name whoever builds the rules, not the program; policyd refuses them at start"},
-	{lintImplicitRefer, true, "a layer that does not grant `refer`: it forbids every rename and link between folders, also where other layers grant it"},
+	{lintImplicitRefer, true, "a layer that does not list `refer` among what it handles: it refuses every rename and link between folders all the same"},
 	{lintPortZero, true, "port 0 is the kernel's choice of a port, not a port"},
 	{lintTooManyLayers, true, "more than 16 layers do not fit a kernel and have to be flattened"},
 	{lintUnusedVariable, true, "a variable or parameter that no path uses"},

@@ -253,25 +253,26 @@ func (l *linter) ports(rules []*apiv1.PortRule, p *place) {
 
 // refer warns of layers that forbid renames between folders without saying so.
 func (l *linter) refer(layers []lintLayer, list *place) {
-	anyFS, grants := false, make([]bool, len(layers))
-	granting := ""
+	anyFS, granting := false, ""
 	for i := range layers {
 		anyFS = anyFS || layers[i].FS != 0
-		for _, r := range layers[i].rules {
-			grants[i] = grants[i] || r.access&profile.FSRefer != 0
-		}
-		if grants[i] && granting == "" {
+		grants := slices.ContainsFunc(layers[i].rules, func(r lintRule) bool { return r.access&profile.FSRefer != 0 })
+		switch {
+		case grants:
 			granting = layers[i].Name
+		case layers[i].FS&profile.FSRefer != 0:
+			return // this layer handles refer and grants it nowhere: such renames are meant to be refused
 		}
 	}
 	for i := range layers {
+		if !anyFS || layers[i].FS&profile.FSRefer != 0 {
+			continue
+		}
 		at := list.at(i)
-		switch {
-		case !anyFS || grants[i]:
-		case granting != "":
-			l.addf(lintImplicitRefer, &at, "layer %q does not grant refer, so renames and links between folders that layer %q allows are refused; every layer handles refer, asked for or not", layers[i].Name, granting)
-		case layers[i].FS&profile.FSRefer == 0:
-			l.addf(lintImplicitRefer, &at, "layer %q does not list refer among what it handles and forbids renames and links between folders all the same: every layer handles refer", layers[i].Name)
+		if granting != "" {
+			l.addf(lintImplicitRefer, &at, "layer %q refuses the renames and links between folders that layer %q grants: every layer handles refer, listed or not; list it in handles and grant it on /", layers[i].Name, granting)
+		} else {
+			l.addf(lintImplicitRefer, &at, "layer %q refuses renames and links between folders: every layer handles refer, listed or not", layers[i].Name)
 		}
 	}
 }

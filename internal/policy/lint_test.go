@@ -44,7 +44,8 @@ func TestLint(t *testing.T) {
 		{"proc self", layerText(7, "paths: ["+exec+", {allow: [read], at: [/proc/self/fd, /proc/12, /proc/thread-self, /dev/fd, /dev/stdin, /proc/sys, /proc]}]"),
 			"proc-self spec.layers[0].paths[1].at[0]\nredundant-rule spec.layers[0].paths[1].at[0]\nproc-self spec.layers[0].paths[1].at[1]\nredundant-rule spec.layers[0].paths[1].at[1]\n" +
 				"proc-self spec.layers[0].paths[1].at[2]\nredundant-rule spec.layers[0].paths[1].at[2]\nproc-self spec.layers[0].paths[1].at[3]\nproc-self spec.layers[0].paths[1].at[4]\nredundant-rule spec.layers[0].paths[1].at[5]"},
-		{"refer by one layer only", policyText(7, "layers:", "  - {name: a, include: [std/tmp], paths: ["+exec+"]}", "  - {name: b, paths: ["+exec+"]}"), "implicit-refer spec.layers[1]"},
+		{"refer handled and not granted", policyText(7, "layers:", "  - {name: a, include: [std/tmp], paths: ["+exec+"]}", "  - {name: b, paths: ["+exec+"]}"), ""},
+		{"refer refused anyway", policyText(7, "layers:", "  - {name: a, paths: ["+exec+"]}", "  - {name: b, handles: {net: [all]}}"), ""},
 		{"net layer above refer", policyText(7, "layers:", "  - {name: a, include: [std/tmp], paths: ["+exec+"]}", "  - {name: b, handles: {net: [all]}}"), "implicit-refer spec.layers[1]"},
 		{"refer not listed", layerText(7, "handles: {fs: [write, make_reg]}"), "implicit-refer spec.layers[0]"},
 		{"net layer alone", layerText(7, "handles: {net: [all]}"), ""},
