@@ -32,6 +32,8 @@ type compiled struct {
 	encoded []byte
 	digest  string
 	origins []*apiv1.Origin
+	// unsupported is why this host's kernel cannot enforce it, nil when it can or the policy says degrade.
+	unsupported error
 }
 
 // resolve finds the version a reference names now. The memory of references is dropped whole with every change
@@ -77,6 +79,7 @@ func (s *Server) compile(ctx context.Context, v *apiv1.Version, parameters map[s
 	result := s.compiling.DoChan(key, func() (any, error) {
 		c, err := s.compileNow(key, v, parameters)
 		if err == nil {
+			_, _, c.unsupported = enforceable(c.profile, s.support)
 			s.compiled.put(key, c, len(c.encoded)+len(c.origins)*originCost)
 		}
 		return c, err

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"policyd.dev/policyd/internal/testkernel"
 )
 
 func TestListenUnixModes(t *testing.T) {
@@ -41,9 +43,7 @@ func TestListenUnixModes(t *testing.T) {
 }
 
 func TestListenUnixGroup(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("giving a socket to a group one is not in needs root")
-	}
+	testkernel.RequireRoot(t)
 	path := filepath.Join(openDir(t), "s")
 	l, err := ListenUnix(path, 0o660, 4321)
 	if err != nil {

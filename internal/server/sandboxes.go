@@ -62,8 +62,8 @@ func (s *Server) request(ctx context.Context, req *apiv1.StartRequest) (*sandbox
 	if err != nil {
 		return nil, err
 	}
-	if _, _, err := enforceable(full.profile, s.support); err != nil {
-		return nil, err
+	if full.unsupported != nil {
+		return nil, full.unsupported
 	}
 	r := &sandbox.Request{
 		Spec: spec, Version: v.GetInfo(), Profile: full.profile, ProfileDigest: full.digest,

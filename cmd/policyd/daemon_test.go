@@ -1,0 +1,469 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/big"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	apiv1 "policyd.dev/policyd/api/policyd/v1"
+	"policyd.dev/policyd/enforce/spawn"
+	"policyd.dev/policyd/internal/testkernel"
+)
+
+const daemonEnv = "POLICYD_TEST_DAEMON"
+
+// The test binary is also the daemon, and the supervisor of its sandboxes.
+func TestMain(m *testing.M) {
+	switch {
+	case len(os.Args) > 1 && os.Args[1] == "supervise":
+		os.Exit(spawn.Supervise())
+	case os.Getenv(daemonEnv) != "":
+		os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+	}
+	os.Exit(m.Run())
+}
+
+// process is a policyd.
+type process struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	out    *buffer
+	notify *net.UnixConn
+	dir    string
+	done   chan struct{}
+}
+
+type buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+// launch starts policyd with a state folder below dir and waits until it says that it is ready.
+func launch(t *testing.T, dir string, args ...string) *process {
+	t.Helper()
+	p := command(t, dir, args...)
+	path := filepath.Join(dir, fmt.Sprintf("n%d", time.Now().UnixNano()))
+	var err error
+	if p.notify, err = net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.notify.Close() })
+	p.cmd.Env = append(p.cmd.Env, "NOTIFY_SOCKET="+path)
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		_ = p.cmd.Wait() // its state is looked at
+		close(p.done)
+	}()
+	t.Cleanup(func() {
+		_ = p.cmd.Process.Kill()
+		<-p.done
+	})
+	p.told("READY=1")
+	return p
+}
+
+func command(t *testing.T, dir string, args ...string) *process {
+	t.Helper()
+	// --config keeps the machine's own file out, unless the test gives one.
+	if !strings.Contains(strings.Join(args, " "), "--config") {
+		empty := filepath.Join(dir, "empty.yaml")
+		if err := os.WriteFile(empty, nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		args = append([]string{"--config", empty}, args...)
+	}
+	args = append([]string{"--state-dir", filepath.Join(dir, "state")}, args...)
+	p := &process{t: t, cmd: exec.Command(os.Args[0], args...), out: &buffer{}, dir: dir, done: make(chan struct{})}
+	p.cmd.Env = append(os.Environ(), daemonEnv+"=1")
+	p.cmd.Stdout, p.cmd.Stderr = p.out, p.out
+	return p
+}
+
+// told waits for a line to the service manager.
+func (p *process) told(line string) {
+	p.t.Helper()
+	b := make([]byte, 4096)
+	for {
+		if err := p.notify.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+			p.t.Fatal(err)
+		}
+		n, err := p.notify.Read(b)
+		if err != nil {
+			p.t.Fatalf("policyd did not say %s: %v\n%s", line, err, p.out)
+		}
+		if strings.Contains(string(b[:n]), line) {
+			return
+		}
+	}
+}
+
+func (p *process) socket() string { return filepath.Join(p.dir, "state", "run", "policyd.sock") }
+
+func (p *process) signal(sig syscall.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(sig); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// ended waits for the end and returns the exit code.
+func (p *process) ended() int {
+	p.t.Helper()
+	select {
+	case <-p.done:
+	case <-time.After(30 * time.Second):
+		p.t.Fatalf("policyd does not end\n%s", p.out)
+	}
+	return p.cmd.ProcessState.ExitCode()
+}
+
+func (p *process) dial() *grpc.ClientConn {
+	return dial(p.t, "unix://"+p.socket(), insecure.NewCredentials())
+}
+
+func dial(t *testing.T, target string, creds credentials.TransportCredentials) *grpc.ClientConn {
+	t.Helper()
+	c, err := grpc.NewClient(target, grpc.WithTransportCredentials(creds))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func ctx(t *testing.T) context.Context {
+	c, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	t.Cleanup(cancel)
+	return c
+}
+
+func folder(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "pd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
+const sleepPolicy = `apiVersion: policyd/v1
+kind: LandlockPolicy
+metadata: {name: sleep}
+spec:
+  abi: 3
+  layers:
+    - paths:
+        - {allow: [read, execute], at: [/usr, /etc]}
+        - {allow: [read, execute], at: [/lib, /lib64, /bin], missing: skip}
+`
+
+func TestCommandLine(t *testing.T) {
+	for _, tc := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"--help"}, exitOK, "Examples:"},
+		{[]string{"-h"}, exitOK, "--state-dir DIR"},
+		{[]string{"--version"}, exitOK, "policyd "},
+		{[]string{"--bogus"}, exitUsage, "policyd --help"},
+		{[]string{"extra"}, exitUsage, `unexpected argument "extra"`},
+		{[]string{"--config", "/nonexistent/policyd.yaml"}, exitUsage, "no such file"},
+		{[]string{"--listen", "unix-abstract:x"}, exitUsage, "abstract"},
+		{[]string{"--listen", "unix://@x"}, exitUsage, "abstract"},
+		{[]string{"--listen", "tcp://:80"}, exitUsage, "tcp section"},
+		{[]string{"--listen", "relative"}, exitUsage, "not absolute"},
+		{[]string{"--socket-mode", "rw"}, exitUsage, "octal"},
+	} {
+		var out bytes.Buffer
+		args := tc.args
+		if tc.code == exitUsage && args[0] != "--config" {
+			empty := filepath.Join(t.TempDir(), "empty.yaml")
+			if err := os.WriteFile(empty, nil, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			args = append([]string{"--config", empty}, args...)
+		}
+		if code := run(args, &out, &out); code != tc.code || !strings.Contains(out.String(), tc.want) {
+			t.Errorf("%v: exit %d, %q; want %d, %q", tc.args, code, &out, tc.code, tc.want)
+		}
+	}
+	bad := filepath.Join(t.TempDir(), "bad.yaml")
+	if err := os.WriteFile(bad, []byte("log:\n  level: loud\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if code := run([]string{"--config", bad}, &out, &out); code != exitUsage || !strings.Contains(out.String(), bad+":2:10: log.level") {
+		t.Errorf("exit %d, %q", code, &out)
+	}
+}
+
+// The whole life: ready, a second one refused, stopped and killed with a sandbox that goes on.
+func TestLife(t *testing.T) {
+	if _, err := testkernel.ABI(); err != nil {
+		testkernel.Skip(t, "Landlock", "use a kernel with CONFIG_SECURITY_LANDLOCK and landlock in lsm=")
+	}
+	dir := folder(t)
+	p := launch(t, dir)
+	info, err := os.Stat(p.socket())
+	if want := map[bool]fs.FileMode{true: 0o660, false: 0o600}[os.Geteuid() == 0]; err != nil || info.Mode().Perm() != want {
+		t.Errorf("socket: %v, %v, want %v", info, err, want)
+	}
+	policies, boxes := apiv1.NewPolicyServiceClient(p.dial()), apiv1.NewSandboxServiceClient(p.dial())
+	if _, err := policies.Apply(ctx(t), &apiv1.ApplyRequest{Files: []*apiv1.SourceFile{{Name: "p", Content: []byte(sleepPolicy)}}}); err != nil {
+		t.Fatal(err)
+	}
+	started, err := boxes.Start(ctx(t), &apiv1.StartRequest{Spec: &apiv1.SandboxSpec{Ref: "sleep", Argv: []string{"/bin/sleep", "300"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sb := started.GetSandbox()
+	t.Cleanup(func() { _ = syscall.Kill(int(sb.GetPid()), syscall.SIGKILL) })
+
+	second := command(t, dir)
+	err = second.cmd.Run()
+	if second.cmd.ProcessState.ExitCode() != exitFailure || !strings.Contains(second.out.String(), "store is held by another policyd") {
+		t.Errorf("a second policyd: %v, %s", err, second.out)
+	}
+
+	for _, end := range []struct {
+		sig  syscall.Signal
+		code int
+	}{{syscall.SIGKILL, -1}, {syscall.SIGTERM, exitOK}, {syscall.SIGINT, exitOK}} {
+		p.signal(end.sig)
+		if end.code == exitOK {
+			p.told("STOPPING=1")
+		}
+		if code := p.ended(); code != end.code {
+			t.Fatalf("%v: exit %d\n%s", end.sig, code, p.out)
+		}
+		if _, err := os.Lstat(p.socket()); end.code == exitOK && !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%v: the socket is left: %v", end.sig, err)
+		}
+		p = launch(t, dir)
+		got, err := apiv1.NewSandboxServiceClient(p.dial()).GetSandbox(ctx(t), &apiv1.GetSandboxRequest{Id: sb.GetId()})
+		if err != nil || got.GetSandbox().GetState() != apiv1.SandboxState_SANDBOX_STATE_RUNNING || got.GetSandbox().GetPid() != sb.GetPid() {
+			t.Fatalf("after %v: %v, %v\n%s", end.sig, got, err, p.out)
+		}
+	}
+	boxes = apiv1.NewSandboxServiceClient(p.dial())
+	if _, err := boxes.Signal(ctx(t), &apiv1.SignalRequest{Id: sb.GetId(), All: true}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := boxes.Wait(ctx(t), &apiv1.WaitRequest{Id: sb.GetId()}); err != nil {
+		t.Error(err)
+	}
+	p.signal(syscall.SIGTERM)
+	if code := p.ended(); code != exitOK {
+		t.Errorf("exit %d\n%s", code, p.out)
+	}
+}
+
+func TestReload(t *testing.T) {
+	dir := folder(t)
+	file := filepath.Join(dir, "policyd.yaml")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("log: {level: info}\n")
+	p := launch(t, dir, "--config", file)
+	hup := func(want string) {
+		t.Helper()
+		p.signal(syscall.SIGHUP)
+		p.told("RELOADING=1")
+		p.told("READY=1")
+		if !strings.Contains(p.out.String(), want) {
+			t.Errorf("log lacks %q:\n%s", want, p.out)
+		}
+	}
+	write("log: {level: debug}\nstore: {keepVersions: 7}\n")
+	hup(`"key":"store"`)
+	if _, err := apiv1.NewAdminServiceClient(p.dial()).Status(ctx(t), &apiv1.StatusRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(p.out.String(), "AdminService/Status") {
+		t.Errorf("level debug is not in effect:\n%s", p.out)
+	}
+	write("log: {level: loud}\n")
+	hup("nothing is changed")
+	p.signal(syscall.SIGTERM)
+	if code := p.ended(); code != exitOK {
+		t.Errorf("exit %d\n%s", code, p.out)
+	}
+}
+
+// A folder others can write in, or a socket somebody listens on, is refused in words.
+func TestRefusesToStart(t *testing.T) {
+	for name, tc := range map[string]struct {
+		prepare func(dir string) []string
+		want    string
+	}{
+		"open state folder": {func(dir string) []string {
+			state := filepath.Join(dir, "state")
+			if err := os.Mkdir(state, 0o777); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Chmod(state, 0o777); err != nil {
+				t.Fatal(err)
+			}
+			return nil
+		}, "others can write in folder"},
+		"long socket": {func(string) []string { return []string{"--listen", "/tmp/" + strings.Repeat("x", 120)} }, "the kernel takes 107"},
+		"live socket": {func(dir string) []string {
+			path := filepath.Join(dir, "s")
+			l, err := net.Listen("unix", path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { l.Close() })
+			return []string{"--listen", "unix://" + path}
+		}, "another program is listening there"},
+		"state is a file": {func(dir string) []string {
+			if err := os.WriteFile(filepath.Join(dir, "state"), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			return nil
+		}, "not a directory"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := folder(t)
+			p := command(t, dir, tc.prepare(dir)...)
+			err := p.cmd.Run()
+			if p.cmd.ProcessState.ExitCode() != exitFailure || !strings.Contains(p.out.String(), tc.want) {
+				t.Errorf("%v: %s; want %q", err, p.out, tc.want)
+			}
+		})
+	}
+}
+
+// Over the network the name in a verified certificate has the roles, and nothing else lets in.
+func TestNetwork(t *testing.T) {
+	dir := folder(t)
+	ca, caKey := issue(t, nil, nil, &x509.Certificate{Subject: pkix.Name{CommonName: "ca"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign})
+	srv, srvKey := issue(t, ca, caKey, &x509.Certificate{DNSNames: []string{"localhost"}})
+	writePEM(t, filepath.Join(dir, "ca.pem"), "CERTIFICATE", ca.Raw)
+	writePEM(t, filepath.Join(dir, "srv.pem"), "CERTIFICATE", srv.Raw)
+	der, err := x509.MarshalECPrivateKey(srvKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	writePEM(t, filepath.Join(dir, "srv.key"), "EC PRIVATE KEY", der)
+	probe, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := probe.Addr().String()
+	probe.Close()
+	file := filepath.Join(dir, "policyd.yaml")
+	text := strings.NewReplacer("DIR", dir, "ADDRESS", address).Replace(`
+tcp: {listen: "ADDRESS", certificate: DIR/srv.pem, key: DIR/srv.key, clientCA: DIR/ca.pem}
+roles: [{role: viewer, certificates: [monitor]}, {role: admin, everyone: true}]
+`)
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	p := launch(t, dir, "--config", file)
+	pool := x509.NewCertPool()
+	pool.AddCert(ca)
+	call := func(name string) (*apiv1.StatusResponse, error) {
+		cfg := &tls.Config{RootCAs: pool, ServerName: "localhost"}
+		if name != "" {
+			cert, key := issue(t, ca, caKey, &x509.Certificate{DNSNames: []string{name}})
+			cfg.Certificates = []tls.Certificate{{Certificate: [][]byte{cert.Raw}, PrivateKey: key}}
+		}
+		return apiv1.NewAdminServiceClient(dial(t, "passthrough:///"+address, credentials.NewTLS(cfg))).Status(ctx(t), &apiv1.StatusRequest{})
+	}
+	if st, err := call("monitor"); err != nil || st.GetCaller() != "cert:monitor" || strings.Join(st.GetRoles(), " ") != "viewer" {
+		t.Errorf("%v, %v", st, err)
+	}
+	if _, err := call("stranger"); status.Code(err) != codes.PermissionDenied {
+		t.Errorf("stranger: %v", err)
+	}
+	if _, err := call(""); status.Code(err) != codes.Unavailable {
+		t.Errorf("no certificate: %v", err)
+	}
+	plain := apiv1.NewAdminServiceClient(dial(t, "passthrough:///"+address, insecure.NewCredentials()))
+	if _, err := plain.Status(ctx(t), &apiv1.StatusRequest{}); status.Code(err) != codes.Unavailable {
+		t.Errorf("without TLS: %v", err)
+	}
+	p.signal(syscall.SIGTERM)
+	if code := p.ended(); code != exitOK {
+		t.Errorf("exit %d\n%s", code, p.out)
+	}
+}
+
+func writePEM(t *testing.T, path, kind string, der []byte) {
+	t.Helper()
+	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func issue(t *testing.T, ca *x509.Certificate, caKey *ecdsa.PrivateKey, tmpl *x509.Certificate) (*x509.Certificate, *ecdsa.PrivateKey) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tmpl.SerialNumber = big.NewInt(time.Now().UnixNano())
+	tmpl.NotBefore, tmpl.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	if ca == nil {
+		ca, caKey = tmpl, key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, tmpl, ca, &key.PublicKey, caKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cert, key
+}
