@@ -8,6 +8,9 @@ cd "$(dirname "$0")/.."
 work=$(mktemp -d "${TMPDIR:-/tmp}/policyd-quickstart.XXXXXX")
 export POLICYD_SOCKET="unix://$work/state/run/policyd.sock"
 PATH="$PWD/bin:$PATH"
+cp docs/examples/quickstart.yaml "$work/notebook.yaml"
+mkdir "$work/notes"
+cd "$work/notes"
 daemon=
 
 finish() {
@@ -24,9 +27,16 @@ finish() {
 trap finish EXIT INT TERM
 
 say() { printf '\n# %s\n' "$*"; }
+# show prints a command as a person would type it, and runs it.
 show() {
+  local word
   printf '$'
-  printf ' %q' "$@"
+  for word in "$@"; do
+    case $word in
+      *[!a-zA-Z0-9_./:=@-]*) printf " '%s'" "$word" ;;
+      *) printf ' %s' "$word" ;;
+    esac
+  done
   printf '\n'
   "$@"
 }
@@ -42,39 +52,32 @@ expect() {
 say "A policyd of our own: store, socket and logs lie in $work/state"
 policyd --state-dir "$work/state" >"$work/policyd.log" 2>&1 &
 daemon=$!
-for _ in $(seq 100); do
-  policyctl status >/dev/null 2>&1 && break
-  kill -0 "$daemon" 2>/dev/null || exit 1
-  sleep 0.1
-done
-show policyctl status
+show policyctl status --wait
 
 say "Store a policy. It becomes version 1 and never changes again."
-cp docs/examples/quickstart.yaml "$work/notebook.yaml"
-show policyctl apply -f "$work/notebook.yaml" --message "first try"
+show policyctl apply -f ../notebook.yaml --message "first try"
 
 say "Start a shell under it. It may write its notes ..."
-mkdir "$work/notes"
-show policyctl run notebook --set notes="$work/notes" --dir "$work/notes" -- sh -c 'echo "buy milk" > list && cat list'
+show policyctl run notebook --set notes="$work/notes" -- sh -c 'echo "buy milk" > list && cat list'
 
 say "... and the kernel refuses it everything else."
-expect 2 policyctl run notebook --set notes="$work/notes" --dir "$work/notes" -- ls /root /var/log
-expect 1 policyctl run notebook --set notes="$work/notes" --dir "$work/notes" -- cat /etc/passwd
+expect 2 policyctl run notebook --set notes="$work/notes" -- ls /root /var/log
+expect 1 policyctl run notebook --set notes="$work/notes" -- cat /etc/passwd
 
 say "Why? Ask before, or after: the layer that refused, or the rule that granted, with its line."
 expect 1 policyctl check notebook --set notes="$work/notes" -- open /etc/passwd r
 expect 0 policyctl check notebook --set notes="$work/notes" -- open "$work/notes/list" rw
 
 say "Allow /etc/passwd. Version 2."
-sed -i 's#readable: .*#readable: [/etc/hostname, /etc/passwd]#' "$work/notebook.yaml"
-show policyctl apply -f "$work/notebook.yaml" --message "let it see user names"
+sed -i 's#readable: .*#readable: [/etc/hostname, /etc/passwd]#' ../notebook.yaml
+show policyctl apply -f ../notebook.yaml --message "let it see user names"
 expect 1 policyctl diff notebook@1 notebook@2
-show policyctl run notebook --set notes="$work/notes" --dir "$work/notes" -- sh -c 'wc -l < /etc/passwd'
+show policyctl run notebook --set notes="$work/notes" -- sh -c 'wc -l < /etc/passwd'
 
 say "That was one file too many. Version 3 has the content of version 1."
 show policyctl rollback notebook --to 1 --message "no, it need not"
 show policyctl history notebook
-expect 1 policyctl run notebook --set notes="$work/notes" --dir "$work/notes" -- cat /etc/passwd
+expect 1 policyctl run notebook --set notes="$work/notes" -- cat /etc/passwd
 
 say "Everything that was changed or started is in a log whose entries are chained by hash."
 show policyctl events
