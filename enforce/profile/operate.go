@@ -1,0 +1,238 @@
+package profile
+
+import "syscall"
+
+// Question is one request that an operation comes down to, with its answer.
+type Question struct {
+	Kind     Kind
+	Path     string // Kind FS: the object asked for, the parent of what is made or removed
+	Port     uint16 // Kind Net
+	Request  Access
+	Decision Decision
+}
+
+// Answer is what Landlock says of an [Operation]. It is what Landlock says
+// alone: the file system's own errors (ENOENT, EISDIR ...) may come first or
+// after, and permission bits are another matter.
+type Answer struct {
+	Verdict Verdict
+	// Errno the operation fails with, 0 unless denied.
+	Errno syscall.Errno
+
+	// Created: the denied open made the file all the same. The kernel asks for
+	// make_reg first, and only when the new file is opened for the other rights.
+	Created bool
+
+	// Optional are the rights an opened file keeps for later, of truncate
+	// (ftruncate(2)) and ioctl_dev: decided at open, whatever comes after.
+	Optional Access
+
+	// Questions in the order the kernel asks them, [:Asked]. A denial ends it,
+	// so the last one is the reason. Not used for OpRename, OpExchange, OpLink.
+	Questions [2]Question
+	Asked     int
+
+	// Move is the answer for OpRename, OpExchange and OpLink.
+	Move MoveDecision
+}
+
+// Decide tells what the kernel answers to an operation. It asks as the kernel's
+// hooks do (hook_file_open, hook_path_mknod, hook_unix_find, hook_socket_connect
+// ...). Errno is EINVAL for no question (a path that is not clean, an unknown
+// kind), ENOENT for a move of nothing. It allocates nothing.
+func (p *Profile) Decide(op Operation, f Facts) Answer { return decideOperation(p, p, &op, &f) }
+
+// Decide answers as [Profile.Decide].
+func (ix *Index) Decide(op Operation, f Facts) Answer { return decideOperation(ix.p, ix, &op, &f) }
+
+// asker asks the questions of one operation.
+type asker struct {
+	p *Profile
+	w walker
+	a Answer
+}
+
+func decideOperation(p *Profile, w walker, op *Operation, f *Facts) Answer {
+	q := asker{p: p, w: w, a: Answer{Verdict: NotMediated}}
+	switch op.Kind {
+	case OpOpen:
+		q.open(op, f, op.Open&OpenCreate != 0 && f.Type == NoFile)
+	case OpIoctlDev:
+		q.open(op, f, false)
+		if q.a.Verdict == Allow && q.a.Optional&FSIoctlDev == 0 {
+			q.path(op.Path, FSIoctlDev)
+		}
+	case OpRename, OpExchange, OpLink:
+		q.move(op, f)
+	case OpConnectUnix:
+		q.connectUnix(op.Path, f.Shared)
+	case OpBindTCP:
+		q.port(op.Port, NetBindTCP)
+	case OpConnectTCP:
+		q.port(op.Port, NetConnectTCP)
+	case OpBindUDP:
+		q.port(op.Port, NetBindUDP)
+	case OpConnectUDP, OpSendUDP:
+		if q.port(op.Port, NetConnectSendUDP) && !f.Bound {
+			q.port(0, NetBindUDP)
+		}
+	case OpSignal:
+		if !f.SameProcess {
+			q.scope(ScopeSignal, f.Shared)
+		}
+	case OpAbstractUnix:
+		q.scope(ScopeAbstractUnixSocket, f.Shared)
+	case OpMount:
+		q.mount()
+	case OpStat, OpSetAttributes:
+	default:
+		q.simple(op)
+	}
+	return q.a
+}
+
+// simple asks one right of one path.
+func (q *asker) simple(op *Operation) {
+	switch op.Kind {
+	case OpExec:
+		// The kernel opens it to read, and to execute.
+		q.path(op.Path, FSReadFile|FSExecute)
+	case OpTruncate:
+		q.path(op.Path, FSTruncate)
+	case OpMkdir:
+		q.parent(op.Path, FSMakeDir)
+	case OpMknod:
+		q.parent(op.Path, op.Make.makeRight())
+	case OpSymlink:
+		q.parent(op.Path, FSMakeSym)
+	case OpUnlink:
+		q.parent(op.Path, FSRemoveFile)
+	case OpRmdir:
+		q.parent(op.Path, FSRemoveDir)
+	default:
+		q.a.Verdict, q.a.Errno = Deny, syscall.EINVAL
+	}
+}
+
+// open asks what open(2) does. The rights to truncate and to use ioctl are
+// looked up with the others and kept with the file; the kernel refuses only
+// when they are used, which O_TRUNC does at once.
+func (q *asker) open(op *Operation, f *Facts, created bool) {
+	if op.Open&OpenPath != 0 {
+		return
+	}
+	if created && !q.parent(op.Path, FSMakeReg) {
+		return
+	}
+	var req Access
+	if op.Open&OpenRead != 0 {
+		req |= FSReadFile
+	}
+	if op.Open&OpenWrite != 0 {
+		req |= FSWriteFile
+	}
+	if f.Type == Directory {
+		req = FSReadDir
+	}
+	optional := FSTruncate
+	if f.Type == CharDevice || f.Type == BlockDevice {
+		optional |= FSIoctlDev
+	}
+	if req == 0 || !isPath(op.Path) {
+		q.path(op.Path, 0)
+		return
+	}
+	left := q.w.unfulfilledPath(op.Path, req|optional)
+	q.a.Optional = optional &^ union(&left)
+	if op.Open&OpenTruncate != 0 && f.Type == RegularFile {
+		req |= FSTruncate // O_TRUNC of what was just made, or is no regular file, is nothing
+	}
+	for l, a := range left.slice() {
+		left.slice()[l] = a & (req | QuietRule)
+	}
+	if !q.add(Question{Kind: FS, Path: op.Path, Request: req, Decision: q.p.decide(FS, left)}) {
+		q.a.Created, q.a.Optional = created, 0
+	}
+}
+
+// connectUnix asks for resolve_unix in the layers that whoever made the socket
+// is not under.
+func (q *asker) connectUnix(path string, shared int) {
+	if !isPath(path) {
+		q.path(path, 0)
+		return
+	}
+	left := q.w.unfulfilledPath(path, FSResolveUnix)
+	for l := range left.slice() {
+		if l < shared {
+			left.slice()[l] = 0
+		}
+	}
+	q.add(Question{Kind: FS, Path: path, Request: FSResolveUnix, Decision: q.p.decide(FS, left)})
+}
+
+func (q *asker) move(op *Operation, f *Facts) {
+	mv := Move{Op: Rename, Old: op.Path, New: op.NewPath, OldType: f.Type, NewType: f.NewType}
+	switch op.Kind {
+	case OpExchange:
+		mv.Op = Exchange
+	case OpLink:
+		mv.Op = Link
+	}
+	q.a.Move = decideMove(q.p, q.w, mv)
+	q.a.Verdict, q.a.Errno = Allow, q.a.Move.Errno
+	if !q.a.Move.Allowed {
+		q.a.Verdict = Deny
+	}
+}
+
+// mount is refused by any layer that handles any fs right, whatever its rules.
+func (q *asker) mount() {
+	d := Decision{Allowed: true, Unfulfilled: newMasks(len(q.p.Layers))}
+	for l := range q.p.Layers {
+		if fs := q.p.Layers[l].FS; fs != 0 {
+			d.Unfulfilled.slice()[l] = fs
+			d.Allowed, d.Errno = false, syscall.EPERM
+		}
+	}
+	q.add(Question{Kind: FS, Decision: d})
+}
+
+func isPath(path string) bool { return isClean(path) && len(path) <= MaxPath }
+
+// parent asks for a right to make or remove what path names.
+func (q *asker) parent(path string, req Access) bool {
+	if !isPath(path) || path == "/" {
+		return q.path(path, 0)
+	}
+	return q.path(parent(path), req)
+}
+
+// path asks for rights on a path; no rights are no question.
+func (q *asker) path(path string, req Access) bool {
+	d := badQuestion(len(q.p.Layers))
+	if req != 0 && isPath(path) {
+		d = q.p.decide(FS, q.w.unfulfilledPath(path, req))
+	}
+	return q.add(Question{Kind: FS, Path: path, Request: req, Decision: d})
+}
+
+func (q *asker) port(port uint16, req Access) bool {
+	return q.add(Question{Kind: Net, Port: port, Request: req, Decision: q.p.DecidePort(port, req)})
+}
+
+func (q *asker) scope(req Access, shared int) bool {
+	return q.add(Question{Kind: Scope, Request: req, Decision: q.p.DecideScope(req, shared)})
+}
+
+// add notes a question and tells whether to go on.
+func (q *asker) add(question Question) bool {
+	q.a.Questions[q.a.Asked] = question
+	q.a.Asked++
+	q.a.Errno = question.Decision.Errno
+	q.a.Verdict = Deny
+	if question.Decision.Allowed {
+		q.a.Verdict = Allow
+	}
+	return question.Decision.Allowed
+}

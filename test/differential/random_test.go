@@ -1,0 +1,296 @@
+package differential_test
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+
+	"policyd.dev/policyd/enforce/profile"
+)
+
+// random makes a scenario, and its steps as the tree changes.
+type random struct {
+	*rand.Rand
+	h       *host
+	steps   int
+	signals bool
+}
+
+// newScenario makes tree, layers and rules. The same seed and number give the
+// same on kernels of one ABI.
+func newScenario(h *host, seed, n uint64) *scenario {
+	r := &random{Rand: rand.New(rand.NewPCG(seed, n)), h: h}
+	r.steps = 20 + r.IntN(40)
+	r.signals = r.IntN(8) == 0
+	sc := &scenario{random: r}
+	layers := r.layerCount()
+	sc.flatten = layers > profile.MaxKernelLayers || r.IntN(5) == 0
+	r.tree(sc, layers)
+	style := r.IntN(4)
+	for i := range layers {
+		l := profile.Layer{Name: fmt.Sprintf("l%d", i+1)}
+		for l.FS|l.Net|l.Scope == 0 {
+			l.FS = r.handled(profile.FS, style)
+			l.Net = r.handled(profile.Net, style)
+			l.Scope = r.handled(profile.Scope, style)
+		}
+		if sc.flatten && r.IntN(2) == 0 {
+			l.FS &^= profile.FSRefer // else it is seldom that it can be flattened
+		}
+		if l.FS|l.Net|l.Scope == 0 {
+			l.FS = profile.FSReadFile
+		}
+		sc.layers = append(sc.layers, l)
+		r.rules(sc, i)
+	}
+	return sc
+}
+
+func (r *random) layerCount() int {
+	switch r.IntN(10) {
+	case 0, 1, 2:
+		return 1
+	case 3, 4, 5, 6:
+		return 2 + r.IntN(3)
+	case 7, 8:
+		return 5 + r.IntN(11)
+	}
+	return 16 + r.IntN(2)
+}
+
+// handled gives what a layer handles: all, nothing, some, or with the style of
+// moves what those are about.
+func (r *random) handled(k profile.Kind, style int) profile.Access {
+	all := profile.Handled(k, r.h.sup.ABI)
+	const moves = profile.FSRefer | profile.FSReadFile | profile.FSReadDir | profile.FSMakeReg | profile.FSRemoveFile | profile.FSMakeDir | profile.FSRemoveDir
+	switch n := r.IntN(8); {
+	case n == 0:
+		return all
+	case n <= 2:
+		return 0
+	case n <= 4 && style == 0 && k == profile.FS:
+		return r.mask(moves) & all
+	}
+	return r.mask(all)
+}
+
+func (r *random) mask(all profile.Access) profile.Access { return profile.Access(r.Uint32()) & all }
+
+// most gives nearly all of a mask.
+func (r *random) most(all profile.Access) profile.Access {
+	if r.IntN(2) == 0 {
+		return all
+	}
+	return all &^ (r.mask(all) & r.mask(all))
+}
+
+var names = []string{"a", "b", "c", "d", "e", "f"}
+
+func (r *random) tree(sc *scenario, layers int) {
+	dirs := []string{"."}
+	used := map[string]bool{}
+	mounts := r.h.mayMount && r.IntN(6) == 0
+	for range 6 + r.IntN(14) {
+		parent := dirs[r.IntN(len(dirs))]
+		path := strings.TrimPrefix(parent+"/"+names[r.IntN(len(names))], "./")
+		if used[path] {
+			continue
+		}
+		used[path] = true
+		e := entry{path: path, kind: file}
+		switch n := r.IntN(20); {
+		case n < 9:
+			e.kind = dir
+			if mounts && r.IntN(4) == 0 {
+				e.mount, mounts = true, false
+			}
+			dirs = append(dirs, path)
+		case n < 12:
+			e.kind = []kind{fifo, symlink, whiteout}[n-9]
+		case n < 14:
+			e.kind = sock
+			e.stage = []int{0, 0, layers, r.IntN(layers + 1)}[r.IntN(4)]
+		}
+		sc.tree = append(sc.tree, e)
+	}
+}
+
+// rules gives a layer rules that let a good part through even where layers are
+// many: something near the root, and some on single files and directories.
+func (r *random) rules(sc *scenario, layer int) {
+	l := &sc.layers[layer]
+	add := func(path string, access profile.Access) {
+		if access != 0 {
+			sc.rules = append(sc.rules, rule{layer, path, access})
+		}
+	}
+	if l.FS != 0 {
+		if r.IntN(4) != 0 {
+			add([]string{".", ".", "..", "/"}[r.IntN(4)], r.most(l.FS))
+		}
+		for range r.IntN(4) {
+			if len(sc.tree) == 0 {
+				break
+			}
+			e := &sc.tree[r.IntN(len(sc.tree))]
+			if e.kind != symlink && (e.kind != sock || e.stage == 0) {
+				add(e.path, r.mask(l.FS))
+			}
+		}
+		if r.IntN(3) != 0 {
+			add([]string{"/dev", "/dev/null", "/dev/zero"}[r.IntN(3)], r.most(l.FS))
+		}
+	}
+	if l.Net != 0 {
+		for _, port := range []string{"0", "p0", "p1", "p2", "p3"} {
+			if a := r.most(l.Net); a != 0 && r.IntN(6) != 0 {
+				sc.ports = append(sc.ports, portRule{layer, port, a})
+			}
+		}
+	}
+}
+
+// kinds of operations by how often they come.
+var weights = []struct {
+	kind   profile.OpKind
+	weight int
+}{
+	{profile.OpOpen, 30}, {profile.OpExec, 2}, {profile.OpTruncate, 4}, {profile.OpMkdir, 5}, {profile.OpMknod, 7},
+	{profile.OpSymlink, 3}, {profile.OpUnlink, 4}, {profile.OpRmdir, 4}, {profile.OpRename, 24}, {profile.OpExchange, 12},
+	{profile.OpLink, 10}, {profile.OpIoctlDev, 4}, {profile.OpConnectUnix, 6}, {profile.OpBindTCP, 4}, {profile.OpConnectTCP, 3},
+	{profile.OpBindUDP, 2}, {profile.OpConnectUDP, 2}, {profile.OpSendUDP, 3}, {profile.OpSignal, 4}, {profile.OpAbstractUnix, 4},
+	{profile.OpMount, 1}, {profile.OpStat, 1}, {profile.OpSetAttributes, 1},
+}
+
+// more adds the next step, or says that it is enough.
+func (r *random) more(st *stage) bool {
+	if len(st.sc.steps) >= r.steps {
+		return false
+	}
+	sum := 0
+	for _, w := range weights {
+		sum += w.weight
+	}
+	for {
+		n := r.IntN(sum)
+		i := 0
+		for ; n >= weights[i].weight; i++ {
+			n -= weights[i].weight
+		}
+		if s := (step{op: profile.Operation{Kind: weights[i].kind}}); r.step(st, &s) {
+			st.sc.steps = append(st.sc.steps, s)
+			return true
+		}
+	}
+}
+
+// step fills in a step of its kind; false when there is none to be had.
+func (r *random) step(st *stage, s *step) bool {
+	var all, dirs, files, socks []string
+	st.m.walk(func(path string, n *node) {
+		if n.kind == dir {
+			dirs = append(dirs, path)
+		}
+		if path == "." {
+			return
+		}
+		all = append(all, path)
+		switch n.kind {
+		case file:
+			files = append(files, path)
+		case sock:
+			socks = append(socks, path)
+		}
+	})
+	pick := func(from ...[]string) string {
+		if from = slices.DeleteFunc(from, func(p []string) bool { return len(p) == 0 }); len(from) == 0 {
+			return fresh(r, dirs)
+		}
+		list := from[r.IntN(len(from))]
+		return list[r.IntN(len(list))]
+	}
+	free := fresh(r, dirs)
+	switch s.op.Kind {
+	case profile.OpOpen:
+		return r.open(st, s, pick(files, all, all, dirs), free)
+	case profile.OpExec, profile.OpTruncate:
+		s.op.Path = pick(files, files, files, all)
+		n := st.m.look(s.op.Path).node
+		return s.op.Kind != profile.OpExec || n != nil && n.kind == file && execable
+	case profile.OpMkdir, profile.OpSymlink:
+		s.op.Path = []string{free, free, free, pick(all)}[r.IntN(4)]
+	case profile.OpMknod:
+		s.op.Path = []string{free, free, free, pick(all)}[r.IntN(4)]
+		s.kind = []kind{file, fifo, sock, whiteout, char, block}[r.IntN(6)]
+		s.bind = s.kind == sock && r.IntN(2) == 0
+	case profile.OpUnlink, profile.OpStat, profile.OpSetAttributes, profile.OpRmdir:
+		s.op.Path = pick(files, all, []string{free})
+		if s.op.Kind == profile.OpRmdir {
+			s.op.Path = pick(dirs, dirs, all)
+		}
+		return s.op.Path != "."
+	case profile.OpRename, profile.OpLink, profile.OpExchange:
+		s.op.Path, s.op.NewPath = pick(all, files), free
+		if s.op.Kind == profile.OpExchange || r.IntN(3) == 0 {
+			s.op.NewPath = pick(all, files)
+		}
+	case profile.OpConnectUnix:
+		s.op.Path = pick(socks, socks, socks, all)
+		if n := st.m.look(s.op.Path).node; n == nil {
+			return false
+		}
+	case profile.OpIoctlDev:
+		s.op.Path = []string{"/dev/null", "/dev/zero"}[r.IntN(2)]
+		s.op.Open = []profile.OpenFlags{profile.OpenRead, profile.OpenWrite, profile.OpenRead | profile.OpenWrite}[r.IntN(3)]
+	case profile.OpMount:
+		s.op.Path = "."
+		return r.h.mayMount
+	case profile.OpSignal:
+		if len(st.targets) == 0 {
+			return false
+		}
+		keys := slices.Sorted(maps.Keys(st.targets))
+		s.shared = keys[r.IntN(len(keys))]
+	case profile.OpAbstractUnix:
+		n := len(st.sc.layers)
+		s.shared = []int{0, n / 2, n}[r.IntN(3)]
+		if st.sc.flatten && s.shared != 0 {
+			s.shared = n
+		}
+		s.stream = r.IntN(2) == 0
+	default:
+		s.port = []string{"0", "p0", "p1", "p2", "p3", "p4"}[r.IntN(6)]
+		s.bind = r.IntN(2) == 0 && (s.op.Kind == profile.OpConnectUDP || s.op.Kind == profile.OpSendUDP)
+		return s.port != "0" || s.op.Kind == profile.OpBindTCP || s.op.Kind == profile.OpBindUDP
+	}
+	return true
+}
+
+// fresh gives a name in some directory, most often a free one.
+func fresh(r *random, dirs []string) string {
+	return strings.TrimPrefix(dirs[r.IntN(len(dirs))]+"/"+names[r.IntN(len(names))]+[]string{"", "2", "3"}[r.IntN(3)], "./")
+}
+
+func (r *random) open(st *stage, s *step, path, free string) bool {
+	s.op.Open = []profile.OpenFlags{profile.OpenRead, profile.OpenRead, profile.OpenWrite, profile.OpenRead | profile.OpenWrite}[r.IntN(4)]
+	for _, f := range []profile.OpenFlags{profile.OpenTruncate, profile.OpenCreate, profile.OpenDirectory, profile.OpenPath} {
+		if r.IntN(5) == 0 {
+			s.op.Open |= f
+		}
+	}
+	if s.op.Path = path; r.IntN(6) == 0 {
+		s.op.Path = free
+		s.op.Open |= profile.OpenCreate
+	}
+	if r.IntN(12) == 0 {
+		s.op.Path = "/dev/null"
+		s.op.Open &^= profile.OpenCreate | profile.OpenDirectory
+	}
+	if s.op.Open&profile.OpenCreate != 0 {
+		s.op.Open &^= profile.OpenDirectory // EINVAL, or ENOTDIR of older kernels
+	}
+	n := st.m.look(s.op.Path).node
+	return n == nil || n.kind != whiteout && n.kind != char && n.kind != block // what is behind those is not ours
+}

@@ -1,0 +1,271 @@
+package differential_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+
+	"policyd.dev/policyd/enforce/landlock"
+	"policyd.dev/policyd/enforce/profile"
+	"policyd.dev/policyd/internal/errs"
+)
+
+// report is what a scenario came to.
+type report struct {
+	steps   int
+	failure string // what differed at the last step, or the kernel and the text
+	broken  error  // the scenario could not be set up: no verdict
+	void    bool   // the policy is none that can be built
+	flat    bool   // the kernel got it flattened
+	counts  [40][3]int
+}
+
+// errStop ends a flattened scenario once a rule's inode has another path: from
+// there on flattening is not exact (profile.Flat.PathBound).
+var errStop = errors.New("stop")
+
+// run sets a scenario up, restricts a thread and compares step by step until
+// one differs. Random steps are kept in the scenario.
+func run(h *host, sc *scenario) (r report) {
+	h.made++
+	sc.normalize()
+	st := &stage{h: h, sc: sc, outside: make(chan func()), targets: map[int]int{}}
+	st.m = newModel(sc, filepath.Join(h.dir, fmt.Sprintf("t%d", h.made)))
+	st.m.mayMknod, st.m.whiteout = h.mayMknod, char
+	if h.erratum4 {
+		st.m.whiteout = file
+	}
+	done := make(chan struct{})
+	go func() {
+		runtime.LockOSThread() // for good: the thread ends with the goroutine
+		defer close(done)
+		if err := st.play(&r); err != nil && !errors.Is(err, errStop) {
+			r.broken = err
+		}
+	}()
+	for running := true; running; {
+		select {
+		case f := <-st.outside:
+			f()
+		case <-done:
+			running = false
+		}
+	}
+	st.close()
+	if err := os.RemoveAll(st.m.dir); err != nil && r.broken == nil {
+		r.broken = err
+	}
+	return r
+}
+
+// normalize makes the numbers of layers in a scenario ones that it has.
+func (sc *scenario) normalize() {
+	fit := func(n *int) {
+		*n = min(*n, len(sc.layers))
+		if sc.flatten && *n > 0 {
+			*n = len(sc.layers)
+		}
+	}
+	mounts := slices.ContainsFunc(sc.tree, func(e entry) bool { return e.mount })
+	for i := range sc.tree {
+		if fit(&sc.tree[i].stage); mounts {
+			sc.tree[i].stage = 0 // what binds the later ones is not in the mount namespace
+		}
+	}
+	for i := range sc.steps {
+		fit(&sc.steps[i].shared)
+	}
+}
+
+func (st *stage) play(r *report) error {
+	if err := st.create(); err != nil {
+		return err
+	}
+	rs, err := st.build(r)
+	if err != nil || r.void {
+		return err
+	}
+	defer rs.Release()
+	r.flat = rs.Flattened
+	if err := st.restrict(rs); err != nil {
+		return err
+	}
+	var e *engine
+	for i := 0; ; i++ {
+		if i == len(st.sc.steps) {
+			if st.sc.random == nil || !st.sc.random.more(st) {
+				return nil
+			}
+		}
+		s := &st.sc.steps[i]
+		if e == nil || st.m.changed {
+			if e, err = st.newEngine(); err != nil {
+				return err
+			}
+		}
+		r.steps++
+		moved := r.flat && st.movesRules(s)
+		if r.failure = st.compare(e, s, r); r.failure != "" {
+			st.sc.steps = st.sc.steps[:i+1]
+			return nil
+		}
+		if moved {
+			return errStop
+		}
+	}
+}
+
+// movesRules tells whether a step would give a rule's inode another path.
+func (st *stage) movesRules(s *step) bool {
+	switch s.op.Kind {
+	case profile.OpRename, profile.OpExchange, profile.OpLink:
+		for _, path := range []string{s.op.Path, s.op.NewPath} {
+			if n := st.m.look(path).node; n != nil && n.ruled() {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// build makes the rulesets, flat if the scenario says so and it can be.
+func (st *stage) build(r *report) (*landlock.Rulesets, error) {
+	p, err := st.m.profile(st.h.port)
+	if err != nil {
+		return nil, err
+	}
+	p.Flatten = st.sc.flatten
+	rs, err := landlock.Build(p, st.h.sup)
+	if errors.Is(err, errs.ErrFlatten) && len(p.Layers) <= profile.MaxKernelLayers {
+		st.sc.flatten, p.Flatten = false, false
+		rs, err = landlock.Build(p, st.h.sup)
+	}
+	switch {
+	case errors.Is(err, errs.ErrInvalid), errors.Is(err, errs.ErrFlatten):
+		r.void = true
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	return rs, nil
+}
+
+// restrict stacks the layers one by one.
+func (st *stage) restrict(rs *landlock.Rulesets) error {
+	of := len(st.sc.layers)
+	if err := st.at(0, of); err != nil {
+		return err
+	}
+	layers := rs.FDs()
+	for i := range layers {
+		if err := landlock.FromFDs(layers[i:i+1], nil).RestrictThread(); err != nil {
+			return err
+		}
+		under := i + 1
+		if rs.Flattened {
+			under = of
+		}
+		if err := st.at(under, of); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// engine is every form of the profile that must answer alike.
+type engine struct {
+	walk  *profile.Profile
+	index *profile.Index
+	flat  *profile.Profile
+}
+
+func (st *stage) newEngine() (*engine, error) {
+	p, err := st.m.profile(st.h.port)
+	if err != nil {
+		return nil, err
+	}
+	f, err := profile.Flatten(p)
+	if err != nil {
+		return nil, err
+	}
+	return &engine{p, profile.NewIndex(p), f.Profile}, nil
+}
+
+// decide asks all forms; the text says where they differ among one another.
+func (e *engine) decide(op profile.Operation, f profile.Facts) (profile.Answer, string) {
+	a, ix := e.walk.Decide(op, f), e.index.Decide(op, f)
+	if a.Verdict != ix.Verdict || a.Errno != ix.Errno || a.Optional != ix.Optional || a.Created != ix.Created || a.Move.Errno != ix.Move.Errno {
+		return a, fmt.Sprintf("the walk answers %v %s, the index %v %s", a.Verdict, errnoName(a.Errno), ix.Verdict, errnoName(ix.Errno))
+	}
+	if f.Shared > 0 {
+		if f.Shared < len(e.walk.Layers) {
+			return a, "" // flat, there is nothing between none and all
+		}
+		f.Shared = 1
+	}
+	flat := e.flat.Decide(op, f)
+	weaker := a.Errno == syscall.EXDEV && flat.Errno == 0 // profile.Flat.Refer
+	if (a.Errno != flat.Errno || a.Optional != flat.Optional) && !weaker {
+		return a, fmt.Sprintf("the layers answer %v %s, flattened %v %s", a.Verdict, errnoName(a.Errno), flat.Verdict, errnoName(flat.Errno))
+	}
+	return a, ""
+}
+
+// compare does one step and says what differed.
+func (st *stage) compare(e *engine, s *step, r *report) string {
+	op, facts := st.m.question(s, st.h.port)
+	before, after := st.m.vfs(s)
+	var answer profile.Answer
+	want := before
+	if before == 0 {
+		var differ string
+		if answer, differ = e.decide(op, facts); differ != "" {
+			return differ
+		}
+		r.counts[op.Kind][answer.Verdict]++
+		if want = answer.Errno; want == 0 {
+			want = after
+		}
+	}
+	if s.hasWant && s.want != want {
+		return fmt.Sprintf("expected is %s, the engine answers %s", errnoName(s.want), errnoName(want))
+	}
+	got := st.perform(s, &facts)
+	switch {
+	case got.errno != want && !(got.errno == syscall.EADDRINUSE && want == 0):
+		return fmt.Sprintf("the kernel answers %s, the engine %s (Landlock: %v %s; before it %s, after it %s)", errnoName(got.errno), errnoName(want),
+			answer.Verdict, errnoName(answer.Errno), errnoName(before), errnoName(after))
+	case got.truncated && (got.truncate == 0) != (answer.Optional&profile.FSTruncate != 0):
+		return fmt.Sprintf("ftruncate of the open file gives %s, the engine says that it keeps %s", errnoName(got.truncate), profile.FS.Format(answer.Optional))
+	case got.controlled && (got.ioctl == syscall.ENOTTY) != (answer.Optional&profile.FSIoctlDev != 0):
+		return fmt.Sprintf("ioctl on the open device gives %s, the engine says that it keeps %s", errnoName(got.ioctl), profile.FS.Format(answer.Optional))
+	}
+	if got.errno == 0 || answer.Created {
+		st.m.apply(s)
+		if got.truncated && got.truncate == 0 {
+			if n := st.m.look(s.op.Path).node; n != nil {
+				n.program = false
+			}
+		}
+	}
+	return st.consistent(s)
+}
+
+// consistent looks whether what a step was about is as the model has it.
+func (st *stage) consistent(s *step) string {
+	for _, path := range []string{s.op.Path, s.op.NewPath} {
+		if path == "" || strings.HasPrefix(path, "/") {
+			continue
+		}
+		_, err := os.Lstat(st.m.path(path))
+		if at := st.m.look(path); (err == nil) != (at.node != nil) {
+			return fmt.Sprintf("the model of the tree is wrong about %s (%v)", path, err)
+		}
+	}
+	return ""
+}

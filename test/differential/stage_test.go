@@ -1,0 +1,248 @@
+package differential_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"policyd.dev/policyd/enforce/landlock"
+)
+
+// host is what all scenarios on one kernel share.
+type host struct {
+	dir      string // a real path
+	sup      landlock.Support
+	ports    [8]uint16
+	erratum4 bool // a whiteout is made with make_reg
+	mayMknod bool
+	mayMount bool
+	made     int // trees
+}
+
+func newHost(t testing.TB) *host {
+	t.Helper()
+	h := &host{sup: landlock.Probe()}
+	if h.sup.State != landlock.Available {
+		t.Fatal(h.sup.Err)
+	}
+	for _, e := range h.sup.Errata {
+		h.erratum4 = h.erratum4 || e == 4
+	}
+	var err error
+	if h.dir, err = filepath.EvalSymlinks(t.TempDir()); err != nil {
+		t.Fatal(err)
+	}
+	probe := filepath.Join(h.dir, "probe")
+	h.mayMknod = unix.Mknod(probe, unix.S_IFCHR|0o777, int(unix.Mkdev(1, 3))) == nil
+	h.mayMount = errors.Is(unix.Mount("none", h.dir, "no-such-type", 0, ""), unix.ENODEV)
+	for i, port := 0, uint16(20000+os.Getpid()%8000); i < len(h.ports); port++ {
+		if bindable(unix.SOCK_STREAM, port) && bindable(unix.SOCK_DGRAM, port) {
+			h.ports[i] = port
+			i++
+		}
+	}
+	return h
+}
+
+func bindable(typ int, port uint16) bool {
+	fd, err := unix.Socket(unix.AF_INET, typ|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	return unix.Bind(fd, loopback(port)) == nil
+}
+
+func loopback(port uint16) unix.Sockaddr {
+	return &unix.SockaddrInet4{Port: int(port), Addr: [4]byte{127, 0, 0, 1}}
+}
+
+// port gives the number behind a scenario's name for it.
+func (h *host) port(name string) uint16 {
+	if len(name) == 2 && name[0] == 'p' && name[1] < '8' {
+		return h.ports[name[1]-'0']
+	}
+	n, _ := strconv.ParseUint(name, 10, 16)
+	return uint16(n)
+}
+
+// exitZero is a program for amd64 that ends with 0: an ELF header, one segment,
+// and exit(0).
+var exitZero = func() []byte {
+	code := "\xb8\x3c\x00\x00\x00\x31\xff\x0f\x05" // mov eax, 60; xor edi, edi; syscall
+	le := func(v uint64, n int) (s string) {
+		for range n {
+			s, v = s+string([]byte{byte(v)}), v>>8
+		}
+		return s
+	}
+	const base, header = 0x400000, 64 + 56
+	elf := "\x7fELF\x02\x01\x01" + le(0, 9) + le(2, 2) + le(62, 2) + le(1, 4) + le(base+header, 8) + le(64, 8) + le(0, 8) +
+		le(0, 4) + le(64, 2) + le(56, 2) + le(1, 2) + le(0, 2) + le(0, 2) + le(0, 2)
+	size := uint64(header + len(code))
+	segment := le(1, 4) + le(5, 4) + le(0, 8) + le(base, 8) + le(base, 8) + le(size, 8) + le(size, 8) + le(0x1000, 8)
+	return []byte(elf + segment + code)
+}()
+
+// stage is the tree of one scenario on disk and what is around the thread.
+type stage struct {
+	h       *host
+	sc      *scenario
+	m       *model
+	fds     []int
+	outside chan func() // runs what the restricted thread could not
+	targets map[int]int // processes under so many layers, by that number
+	names   int
+}
+
+// create makes the tree, on the thread that will be restricted.
+func (st *stage) create() error {
+	if err := os.Mkdir(st.m.dir, 0o777); err != nil {
+		return err
+	}
+	for i := range st.sc.tree {
+		if e := &st.sc.tree[i]; e.mount {
+			// A mount namespace of this thread's own, which ends with it.
+			if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+				return fmt.Errorf("unshare: %w", err)
+			}
+			if err := unix.Mount("none", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+				return fmt.Errorf("make mounts private: %w", err)
+			}
+			break
+		}
+	}
+	for i := range st.sc.tree {
+		if err := st.createEntry(&st.sc.tree[i]); err != nil {
+			return fmt.Errorf("make %s: %w", st.sc.tree[i].String(), err)
+		}
+	}
+	return nil
+}
+
+func (st *stage) createEntry(e *entry) error {
+	if at := st.m.look(e.path); at.err != 0 || at.node == nil || at.node.kind != e.kind {
+		return nil // left out of the model as well
+	}
+	path := st.m.path(e.path)
+	switch e.kind {
+	case dir:
+		if err := unix.Mkdir(path, 0o777); err != nil || !e.mount {
+			return err
+		}
+		return unix.Mount("none", path, "tmpfs", 0, "mode=777")
+	case symlink:
+		return os.Symlink("nowhere", path)
+	case sock:
+		if e.stage > 0 {
+			return nil // made when the thread is that far
+		}
+		return st.listen(path, unix.SOCK_DGRAM, false)
+	case file:
+		return os.WriteFile(path, exitZero, 0o777)
+	}
+	return mknod(path, e.kind)
+}
+
+// mknod makes a special file, a whiteout with the number of one.
+func mknod(path string, k kind) error {
+	mode, dev := uint32(unix.S_IFREG), 0
+	switch k {
+	case fifo:
+		mode = unix.S_IFIFO
+	case sock:
+		mode = unix.S_IFSOCK
+	case whiteout:
+		mode = unix.S_IFCHR
+	case char:
+		mode, dev = unix.S_IFCHR, int(unix.Mkdev(1, 3))
+	case block:
+		mode, dev = unix.S_IFBLK, int(unix.Mkdev(7, 250))
+	}
+	return unix.Mknod(path, mode|0o777, dev)
+}
+
+// listen makes a socket with the caller's credentials, which it keeps, and
+// binds it, from outside if the caller is restricted.
+func (st *stage) listen(name string, typ int, restricted bool) error {
+	fd, err := unix.Socket(unix.AF_UNIX, typ|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	st.fds = append(st.fds, fd)
+	bind := func() {
+		if err = unix.Bind(fd, &unix.SockaddrUnix{Name: name}); err == nil && typ == unix.SOCK_STREAM {
+			err = unix.Listen(fd, 1024)
+		}
+	}
+	if restricted {
+		st.do(bind)
+	} else {
+		bind()
+	}
+	return err
+}
+
+// do runs f on a thread that is not restricted.
+func (st *stage) do(f func()) {
+	done := make(chan struct{})
+	st.outside <- func() { f(); close(done) }
+	<-done
+}
+
+// at makes what there is to be made when the thread is under so many layers.
+func (st *stage) at(layers int, of int) error {
+	for i := range st.sc.tree {
+		e := &st.sc.tree[i]
+		if n := st.m.look(e.path).node; e.kind == sock && e.stage == layers && layers > 0 && n != nil {
+			if err := st.listen(st.m.path(e.path), unix.SOCK_DGRAM, true); err != nil {
+				return fmt.Errorf("socket %s: %w", e.path, err)
+			}
+		}
+	}
+	var signals, sockets bool
+	for i := range st.sc.steps {
+		s := &st.sc.steps[i]
+		signals = signals || s.op.Kind == opSignal && s.shared == layers
+		sockets = sockets || s.op.Kind == opAbstract && s.shared == layers
+	}
+	if st.sc.random != nil && (layers == 0 || layers == of || layers == of/2) {
+		signals, sockets = st.sc.random.signals, true
+	}
+	if sockets {
+		for _, typ := range []int{unix.SOCK_DGRAM, unix.SOCK_STREAM} {
+			if err := st.listen(st.abstract(layers, typ), typ, layers > 0); err != nil {
+				return fmt.Errorf("abstract socket: %w", err)
+			}
+		}
+	}
+	if signals {
+		pid, errno := forkPaused()
+		if errno != 0 {
+			return fmt.Errorf("fork: %w", errno)
+		}
+		st.targets[layers] = pid
+	}
+	return nil
+}
+
+// abstract names the abstract socket made under so many layers.
+func (st *stage) abstract(layers, typ int) string {
+	return fmt.Sprintf("@policyd-differential-%d-%d-%d-%d", os.Getpid(), st.h.made, layers, typ)
+}
+
+// close ends what the stage holds. It runs outside.
+func (st *stage) close() {
+	for _, fd := range st.fds {
+		unix.Close(fd)
+	}
+	for _, pid := range st.targets {
+		_ = unix.Kill(pid, unix.SIGKILL)
+		_, _ = unix.Wait4(pid, nil, 0, nil)
+	}
+}
