@@ -258,7 +258,8 @@ func (c *crashed) check(t *testing.T, round int) {
 	p, digest := crashProfile(c.dir)
 	for _, mark := range marks {
 		data, err := os.ReadFile(filepath.Join(c.dir, "marks", mark.Name()))
-		if err != nil || string(data) != "x\n" {
+		// One that was ended since nobody could be told of it may not have come to write.
+		if err != nil || len(data) > len("x\n") {
 			t.Errorf("round %d: %s was started %d times, %v", round, mark.Name(), len(data)/2, err)
 		}
 		// Somebody who did not hear the answer asks again.
@@ -270,7 +271,7 @@ func (c *crashed) check(t *testing.T, round int) {
 		if id, ok := c.acked[mark.Name()]; ok && sb.GetId() != id {
 			t.Errorf("round %d: %s was started again as %s, first %s", round, mark.Name(), sb.GetId(), id)
 		}
-		if data, err := os.ReadFile(filepath.Join(c.dir, "marks", mark.Name())); err != nil || string(data) != "x\n" {
+		if data, err := os.ReadFile(filepath.Join(c.dir, "marks", mark.Name())); err != nil || len(data) > len("x\n") {
 			t.Errorf("round %d: asked again, %s runs %d times, %v", round, mark.Name(), len(data)/2, err)
 		}
 	}

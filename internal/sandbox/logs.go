@@ -52,6 +52,8 @@ type logKeeper struct {
 	ended  map[string]logUse
 	bytes  map[uint32]int64 // kept, by owner
 	wakeup chan struct{}
+
+	spares chan string // names of folders made in advance
 }
 
 type logUse struct {
@@ -91,6 +93,10 @@ func newLogKeeper(root string, cfg Config) (*logKeeper, error) {
 	k := &logKeeper{
 		root: root, log: cfg.Log, boxes: map[string]*boxLogs{}, ended: map[string]logUse{},
 		bytes: map[uint32]int64{}, wakeup: make(chan struct{}, 1),
+		spares: make(chan string, spareFolders),
+	}
+	if err := k.removeSpares(); err != nil {
+		return nil, fmt.Errorf("logs: %w", err)
 	}
 	if !cfg.noPunch {
 		holes, err := canPunch(root)
@@ -130,30 +136,6 @@ func punch(f *os.File, from, to int64) error {
 		err := unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, from, to-from)
 		return os.NewSyscallError("fallocate", err)
 	})
-}
-
-func (k *logKeeper) folder(id string) string     { return filepath.Join(k.root, id) }
-func (k *logKeeper) statusFile(id string) string { return filepath.Join(k.root, id, statusName) }
-
-func (k *logKeeper) mkdir(id string) error {
-	if err := os.Mkdir(k.folder(id), 0o700); err != nil {
-		return fmt.Errorf("logs: %w", err)
-	}
-	return nil
-}
-
-// open makes the log files of a detached sandbox for the child to write.
-func (k *logKeeper) open(id string) (*stdio, error) {
-	s := &stdio{}
-	for i, name := range []string{stdoutLog, stderrLog} {
-		f, err := os.OpenFile(filepath.Join(k.folder(id), name), os.O_WRONLY|os.O_APPEND|os.O_CREATE|os.O_EXCL, 0o600)
-		if err != nil {
-			s.closeChild()
-			return nil, fmt.Errorf("logs: %w", err)
-		}
-		s.child[i+1] = f
-	}
-	return s, nil
 }
 
 // add begins to bound the logs of a sandbox.

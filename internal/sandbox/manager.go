@@ -100,6 +100,7 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 	}
 	m.spawner = spawn.NewSpawner(cfg.Threads)
 	m.wg.Go(func() { m.logs.run(m.life) })
+	m.wg.Go(func() { m.logs.fillSpares(m.life) })
 	m.ledger.begin()
 	for _, b := range m.boxes {
 		m.resume(b)

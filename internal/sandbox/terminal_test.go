@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"fmt"
 	"os"
 	"strings"
 	"syscall"
@@ -46,6 +47,20 @@ func TestTerminal(t *testing.T) {
 	})
 }
 
+// awaitForeground waits until a program of that name reads the terminal. Before its exec
+// the shell's own process does, which does not take signals as the program will.
+func awaitForeground(t *testing.T, a *Attached, name string) {
+	t.Helper()
+	eventually(t, name+" is in the foreground", func() bool {
+		pgrp, err := foreground(a.b.term)
+		if err != nil {
+			return false
+		}
+		comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pgrp))
+		return err == nil && strings.TrimSpace(string(comm)) == name
+	})
+}
+
 // Job control works: ^C reaches the foreground job only, ^Z stops it, fg goes on.
 func TestTerminalJobControl(t *testing.T) {
 	testkernel.RequireTool(t, "bash", "apt-get install bash")
@@ -58,29 +73,20 @@ func TestTerminalJobControl(t *testing.T) {
 		typeIn(t, a, "sleep 1000; echo rc=$((1000+$?))\n")
 		o.await(t, "sleep 1000")
 		id := a.Sandbox().GetId()
-		eventually(t, "sleep runs in the foreground", func() bool {
-			pgrp, err := foreground(a.b.term)
-			return err == nil && pgrp != int(a.Sandbox().GetPid())
-		})
+		awaitForeground(t, a, "sleep")
 		typeIn(t, a, "\x03")
 		o.await(t, "P> ")
 		typeIn(t, a, "echo rc=$((1000+$?))\n")
 		o.await(t, "rc=1130") // 128+SIGINT
 
 		typeIn(t, a, "cat\n")
-		eventually(t, "cat runs in the foreground", func() bool {
-			pgrp, err := foreground(a.b.term)
-			return err == nil && pgrp != int(a.Sandbox().GetPid())
-		})
+		awaitForeground(t, a, "cat")
 		typeIn(t, a, "echoed\n")
 		o.await(t, "echoed\r\nechoed")
 		typeIn(t, a, "\x1a")
 		o.await(t, "Stopped")
 		typeIn(t, a, "jobs; fg\n")
-		eventually(t, "cat is in the foreground again", func() bool {
-			pgrp, err := foreground(a.b.term)
-			return err == nil && pgrp != int(a.Sandbox().GetPid())
-		})
+		awaitForeground(t, a, "cat")
 		typeIn(t, a, "again\n")
 		o.await(t, "again\r\nagain")
 		// A signal from outside goes to the foreground job, not to the shell.
@@ -88,6 +94,7 @@ func TestTerminalJobControl(t *testing.T) {
 			t.Fatal(err)
 		}
 		o.await(t, "Terminated")
+		eventually(t, "the prompt is there again", func() bool { return strings.HasSuffix(o.text(), "P> ") })
 		if err := a.CloseStdin(); err != nil { // end of file at the prompt
 			t.Fatal(err)
 		}

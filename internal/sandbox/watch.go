@@ -36,7 +36,6 @@ func (m *Manager) watch(b *box) {
 func (m *Manager) finish(b *box, status spawn.Status) {
 	m.killAll(b)
 	rec := m.closed(b.rec.Load(), status)
-	m.discard(b)
 	m.logs.endedBox(b.id)
 	m.ledger.ended(rec, exitEvent(rec))
 	b.rec.Store(rec)
@@ -45,7 +44,9 @@ func (m *Manager) finish(b *box, status spawn.Status) {
 	m.lessAlive(b.owner)
 	m.mu.Unlock()
 	close(b.done)
+	// Nobody has to wait for the tidying up.
 	b.child.Close()
+	m.discard(b)
 	if !rec.GetDetached() {
 		m.logs.removeFolder(b.id)
 	}
