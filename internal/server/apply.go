@@ -2,14 +2,8 @@ package server
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
-
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoreflect"
 
 	apiv1 "policyd.dev/policyd/api/policyd/v1"
 	"policyd.dev/policyd/internal/config"
@@ -155,70 +149,6 @@ func (n *newestFragments) Fragment(name string) (*apiv1.Fragment, error) {
 		return nil, err
 	}
 	return v.GetResource().GetFragment(), nil
-}
-
-// problems collects findings that are errors, over files and documents.
-type problems struct {
-	found []*apiv1.Finding
-	large bool
-}
-
-// add takes the findings of an error; another kind of error comes back.
-func (p *problems) add(err error) error { return p.addAt("", err) }
-
-// addAt is add for a document given as a message: fields are below prefix.
-func (p *problems) addAt(prefix string, err error) error {
-	var e *policy.Errors
-	if err == nil {
-		return nil
-	}
-	if !errors.As(err, &e) {
-		return err
-	}
-	p.large = p.large || errors.Is(err, errs.ErrTooLarge)
-	for _, f := range e.Findings() {
-		if prefix != "" {
-			f = proto.CloneOf(f)
-			f.Field = prefix + "." + f.GetField()
-		}
-		p.found = append(p.found, f)
-	}
-	return nil
-}
-
-func (p *problems) finding(d *policy.Document, code, field, message string) {
-	p.found = append(p.found, &apiv1.Finding{
-		Severity: apiv1.Finding_SEVERITY_ERROR, Code: code, Message: message, File: d.File, Line: uint32(d.FirstLine), Field: field,
-	})
-}
-
-func (p *problems) err() error {
-	if len(p.found) == 0 {
-		return nil
-	}
-	return &findingsError{found: p.found, large: p.large}
-}
-
-// findingsError is the error of a request whose documents have findings.
-type findingsError struct {
-	found []*apiv1.Finding
-	large bool
-}
-
-func (e *findingsError) Error() string {
-	text := policy.FormatFinding(e.found[0])
-	if n := len(e.found) - 1; n > 0 {
-		text += fmt.Sprintf("\nand %d more", n)
-	}
-	return text
-}
-
-func (e *findingsError) Unwrap() []error {
-	out := []error{error(withDetails(errs.ErrInvalid, badRequest(e.found)))}
-	if e.large {
-		out = append(out, errs.ErrTooLarge)
-	}
-	return out
 }
 
 // Apply stores documents, all or none.
@@ -368,30 +298,3 @@ func (s *Server) Validate(ctx context.Context, req *apiv1.ValidateRequest) (*api
 	}
 	return &apiv1.ValidateResponse{Findings: b.findings}, nil
 }
-
-// actorOf is on whose behalf a change is made, with the hash that tells a repeated request from another one.
-func actorOf(ctx context.Context, message, requestID string, req proto.Message) store.Actor {
-	a := store.Actor{Name: callerFrom(ctx).String(), Message: message, RequestID: requestID}
-	if requestID != "" {
-		a.RequestHash = requestHash(req)
-	}
-	return a
-}
-
-// requestHash is over the canonical encoding, which stays the same over versions of policyd, of
-// the request without its id.
-func requestHash(req proto.Message) []byte {
-	m := proto.Clone(req)
-	r := m.ProtoReflect()
-	if f := r.Descriptor().Fields().ByName("request_id"); f != nil {
-		r.Clear(f)
-	}
-	sum := sha256.New()
-	sum.Write([]byte(protoreflect.FullName(r.Descriptor().FullName())))
-	sum.Write([]byte{0})
-	sum.Write(policy.Canonical(m))
-	return sum.Sum(nil)
-}
-
-// sortedKeys is the keys of a map in order.
-func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -5,6 +5,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -144,7 +146,7 @@ func (s *Server) readCompiled(key string) *compiled {
 		return nil
 	}
 	var kept apiv1.GetProfileResponse
-	if proto.Unmarshal(raw, &kept) != nil || profile.Digest(kept.GetProfile()) != kept.GetProfileDigest() {
+	if proto.Unmarshal(raw, &kept) != nil || kept.GetVersion().GetName() != key || profile.Digest(kept.GetProfile()) != kept.GetProfileDigest() {
 		return nil
 	}
 	p, err := profile.Decode(kept.GetProfile())
@@ -156,7 +158,10 @@ func (s *Server) readCompiled(key string) *compiled {
 
 // writeCompiled keeps a profile in the store, after the answer: losing it costs a compilation.
 func (s *Server) writeCompiled(key string, c *compiled) {
-	raw, err := proto.Marshal(&apiv1.GetProfileResponse{Profile: c.encoded, ProfileDigest: c.digest, Origins: c.origins})
+	raw, err := proto.Marshal(&apiv1.GetProfileResponse{
+		// The key goes with the value: a damaged store must not give one policy the profile of another.
+		Version: &apiv1.VersionInfo{Name: key}, Profile: c.encoded, ProfileDigest: c.digest, Origins: c.origins,
+	})
 	if err != nil {
 		return
 	}
@@ -175,7 +180,11 @@ func answerKey(req *apiv1.GetProfileRequest) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\x00%d", req.GetRef(), req.GetAbi())
 	for _, name := range sortedKeys(req.GetParameters()) {
-		fmt.Fprintf(&b, "\x00%d:%s=%s", len(name), name, req.GetParameters()[name])
+		value := req.GetParameters()[name]
+		fmt.Fprintf(&b, "\x00%d:%s=%d:%s", len(name), name, len(value), value)
 	}
 	return b.String()
 }
+
+// sortedKeys is the keys of a map in order.
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

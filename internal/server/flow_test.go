@@ -17,7 +17,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	apiv1 "policyd.dev/policyd/api/policyd/v1"
-	"policyd.dev/policyd/enforce/profile"
 	"policyd.dev/policyd/store"
 	"policyd.dev/policyd/store/storetest"
 )
@@ -266,71 +265,6 @@ func TestFragments(t *testing.T) {
 	list, err := e.policy.List(e.ctx(), &apiv1.ListRequest{Kind: store.KindFragment})
 	if err != nil || len(list.GetVersions()) < 2 || list.GetVersions()[0].GetName() != "team/x" {
 		t.Errorf("list of fragments: %v, %v", list, err)
-	}
-}
-
-func TestGetProfile(t *testing.T) {
-	e := start(t, nil)
-	e.apply(echoPolicy("web"))
-	get := func(req *apiv1.GetProfileRequest) *apiv1.GetProfileResponse {
-		t.Helper()
-		r, err := e.prof.GetProfile(e.ctx(), req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return r
-	}
-	whole := get(&apiv1.GetProfileRequest{Ref: "web"})
-	if p, err := profile.Decode(whole.GetProfile()); err != nil || p.Name != "web" || profile.Digest(whole.GetProfile()) != whole.GetProfileDigest() || len(whole.GetOrigins()) == 0 {
-		t.Fatalf("profile %v, %v", p, err)
-	}
-	known := get(&apiv1.GetProfileRequest{Ref: "web", KnownDigest: whole.GetProfileDigest()})
-	if !known.GetNotModified() || known.GetProfile() != nil || known.GetVersion().GetNumber() != 1 {
-		t.Errorf("known digest: %v", known)
-	}
-	if r := get(&apiv1.GetProfileRequest{Ref: "web", KnownDigest: "sha256:00"}); r.GetNotModified() || len(r.GetProfile()) == 0 {
-		t.Errorf("other digest: %v", r)
-	}
-	// What was remembered does not outlive a change.
-	e.apply(echoPolicy("web", "      scope: [signal]\n"))
-	if r := get(&apiv1.GetProfileRequest{Ref: "web", KnownDigest: whole.GetProfileDigest()}); r.GetVersion().GetNumber() != 2 {
-		t.Errorf("after a change: %v", r.GetVersion())
-	}
-	if _, err := e.policy.Delete(e.ctx(), &apiv1.DeleteRequest{Kind: store.KindLandlockPolicy, Name: "web"}); err != nil {
-		t.Fatal(err)
-	}
-	_, err := e.prof.GetProfile(e.ctx(), &apiv1.GetProfileRequest{Ref: "web"})
-	wantStatus(t, err, codes.NotFound, "DELETED")
-	_, err = e.prof.GetProfile(e.ctx(), &apiv1.GetProfileRequest{Ref: "absent"})
-	wantStatus(t, err, codes.NotFound, "NOT_FOUND")
-	_, err = e.prof.GetProfile(e.ctx(), &apiv1.GetProfileRequest{Ref: "web@1", Abi: 99})
-	wantStatus(t, err, codes.InvalidArgument, "INVALID")
-}
-
-// A kernel that lacks something: an error with each right, or a list of what is missing where the policy says degrade.
-func TestLackingKernel(t *testing.T) {
-	e := start(t, nil)
-	text := echoPolicy("strict", "      scope: [signal]\n")
-	loose := bytes.Replace(bytes.Replace(text, []byte("strict"), []byte("loose"), 1), []byte("abi: 6"), []byte("abi: 6\n  enforcement: degrade"), 1)
-	e.apply(text, loose)
-	_, err := e.prof.GetProfile(e.ctx(), &apiv1.GetProfileRequest{Ref: "strict", Abi: 3})
-	st := wantStatus(t, err, codes.FailedPrecondition, "UNSUPPORTED_BY_KERNEL")
-	var lacks []string
-	for _, v := range detail[*errdetails.PreconditionFailure](st).GetViolations() {
-		lacks = append(lacks, v.GetSubject())
-	}
-	all := strings.Join(lacks, " ")
-	for _, right := range []string{"layer-1/net/bind_tcp", "layer-1/net/connect_tcp", "layer-1/fs/ioctl_dev", "layer-1/scope/signal"} {
-		if !strings.Contains(all, right) {
-			t.Errorf("violations %v lack %s", lacks, right)
-		}
-	}
-	r, err := e.prof.GetProfile(e.ctx(), &apiv1.GetProfileRequest{Ref: "loose", Abi: 3})
-	if err != nil || len(r.GetMissing()) != len(lacks) {
-		t.Fatalf("degrade: missing %v, %v", r.GetMissing(), err)
-	}
-	if p, err := profile.Decode(r.GetProfile()); err != nil || p.ABI != 3 {
-		t.Errorf("reduced profile: %v, %v", p, err)
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"os"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -142,5 +144,26 @@ func TestShortMethod(t *testing.T) {
 		if got := shortMethod(in); got != want {
 			t.Errorf("shortMethod(%q) = %q, want %q", in, got, want)
 		}
+	}
+}
+
+// The reference of errors has every reason with its code.
+func TestReasonsAreDocumented(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/errors.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := append([]codeRow{{nil, codes.Internal, ReasonInternal}}, codeTable...)
+	for _, row := range rows {
+		name := strings.ToUpper(strings.Trim(regexp.MustCompile("[A-Z]").ReplaceAllString(row.code.String(), "_$0"), "_"))
+		if name == "CANCELED" {
+			name = "CANCELLED"
+		}
+		if !strings.Contains(string(doc), "| `"+row.reason+"` | "+name+" |") {
+			t.Errorf("docs/errors.md lacks %s with %s", row.reason, name)
+		}
+	}
+	if n := strings.Count(string(doc), "\n| `"); n != len(rows) {
+		t.Errorf("docs/errors.md has %d reasons, the table %d", n, len(rows))
 	}
 }
