@@ -25,7 +25,8 @@ type Command struct {
 	// nil: /dev/null. They are not closed by Start.
 	Stdin, Stdout, Stderr *os.File
 	// TTY: Stdin is the slave side of a terminal and becomes the controlling
-	// one. Every program gets a session of its own, with or without.
+	// one, in a session of the program's own. Without it the program leads a
+	// process group, and a session too where policyd has a terminal.
 	TTY bool
 
 	SmackLabel string // empty: as policyd

@@ -5,9 +5,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"policyd.dev/policyd/enforce/landlock"
 	"policyd.dev/policyd/enforce/profile"
@@ -161,4 +163,52 @@ func supervisorContainment(t testing.TB) Containment {
 		t.Fatal(err)
 	}
 	return c
+}
+
+// BenchmarkSpawnRatio starts /bin/true by turns bare and through Spawner, so
+// that whatever else the machine does meets both, and reports medians and
+// their ratio: the number to hold is x-bare.
+func BenchmarkSpawnRatio(b *testing.B) {
+	sup := support(b)
+	p := newProfile(b, layerFor("bench", min(sup.ABI, 5)), benchRules()...)
+	digest := profile.Digest(p.Encode())
+	s := newTestSpawner(b, 4)
+	cache := landlock.NewCache(8)
+	b.Cleanup(cache.Close)
+	null, err := devNull()
+	if err != nil {
+		b.Fatal(err)
+	}
+	var bare, spawned []time.Duration
+	for b.Loop() {
+		t0 := time.Now()
+		proc, err := os.StartProcess("/bin/true", []string{"/bin/true"}, &os.ProcAttr{Files: []*os.File{null, null, null}})
+		if err != nil {
+			b.Fatal(err)
+		}
+		if _, err := proc.Wait(); err != nil {
+			b.Fatal(err)
+		}
+		t1 := time.Now()
+		rs, release, err := cache.Get(p, digest, sup)
+		if err != nil {
+			b.Fatal(err)
+		}
+		c, err := s.Start(&Command{Path: "/bin/true"}, rs)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if _, err := c.Wait(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+		release()
+		t2 := time.Now()
+		bare, spawned = append(bare, t1.Sub(t0)), append(spawned, t2.Sub(t1))
+	}
+	slices.Sort(bare)
+	slices.Sort(spawned)
+	mb, ms := bare[len(bare)/2], spawned[len(spawned)/2]
+	b.ReportMetric(float64(mb.Microseconds()), "bare-µs")
+	b.ReportMetric(float64(ms.Microseconds()), "spawn-µs")
+	b.ReportMetric(float64(ms)/float64(mb), "x-bare")
 }

@@ -53,7 +53,9 @@ func newJob(cmd *Command, rs *landlock.Rulesets) (*job, error) {
 	if j.attr.Dir == "" {
 		j.attr.Dir = "/"
 	}
-	j.sys = syscall.SysProcAttr{Setsid: true, Setctty: cmd.TTY, PidFD: &j.pidfd, Ptrace: len(cmd.Limits) > 0}
+	j.sys = syscall.SysProcAttr{Setctty: cmd.TTY, PidFD: &j.pidfd, Ptrace: len(cmd.Limits) > 0}
+	j.sys.Setsid = cmd.TTY || hasTerminal()
+	j.sys.Setpgid = !j.sys.Setsid
 	if c := cmd.Credential; c != nil {
 		j.cred = syscall.Credential{Uid: c.UID, Gid: c.GID, Groups: c.Groups}
 		j.sys.Credential = &j.cred
@@ -62,6 +64,18 @@ func newJob(cmd *Command, rs *landlock.Rulesets) (*job, error) {
 		j.sys.UseCgroupFD, j.sys.CgroupFD = true, int(g.dir.Fd())
 	}
 	return j, nil
+}
+
+// hasTerminal tells whether this process may have a controlling terminal, which
+// a child must not keep: it could type into it (TIOCSTI). Without one a process
+// group is as good as a session, and a tenth of a start cheaper: the scheduler
+// makes a group of its own for every session.
+func hasTerminal() bool {
+	fd, err := unix.Open("/dev/tty", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err == nil {
+		unix.Close(fd)
+	}
+	return err != unix.ENXIO
 }
 
 // run is the whole way, on a locked thread that ends afterwards whatever

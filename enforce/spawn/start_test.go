@@ -37,7 +37,7 @@ func TestAttributes(t *testing.T) {
 	s := newTestSpawner(t, 2)
 	rs := openPolicy(t, support(t))
 	dir := t.TempDir()
-	cmd := sh("umask; pwd; ulimit -n; ulimit -H -c; echo $A; ps -o sid= -p $$ | tr -d ' '; echo $$; grep -E 'SigIgn|SigBlk' /proc/self/status")
+	cmd := sh("umask; pwd; ulimit -n; ulimit -H -c; echo $A; ps -o pgid= -p $$ | tr -d ' '; echo $$; grep -E 'SigIgn|SigBlk' /proc/self/status")
 	cmd.Umask = ptr(0o027)
 	cmd.Dir = dir
 	cmd.Env = append(cmd.Env, "A=b c")
@@ -277,5 +277,75 @@ func TestDomainsDoNotMix(t *testing.T) {
 			t.Error(err)
 		}
 		eventually(t, "no restricted thread is left", func() bool { return restrictedThreads(t) == 0 })
+	})
+}
+
+// TestLimitsInScopedDomain: the stop at exec works on a thread that may signal
+// and trace nobody outside of its domain.
+func TestLimitsInScopedDomain(t *testing.T) {
+	testkernel.Each(t, testkernel.Landlock, func(t *testing.T) {
+		sup := support(t)
+		layer := layerFor("scoped", sup.ABI)
+		layer.Scope = profile.Handled(profile.Scope, sup.ABI)
+		rs := build(t, newProfile(t, layer, rule{"/", readExec}), sup)
+		cmd := sh("ulimit -n; ulimit -t; grep TracerPid /proc/self/status")
+		cmd.Limits = []Limit{{unix.RLIMIT_NOFILE, "nofile", 55, 55}, {unix.RLIMIT_CPU, "cpu", 9, 9}}
+		out, st := output(t, newTestSpawner(t, 1), cmd, rs)
+		if want := "55\n9\nTracerPid:\t0\n"; st.Code != 0 || out != want {
+			t.Errorf("%+v %q", st, out)
+		}
+	})
+}
+
+// TestExplainExec names the file of the chain and the layer; symbolic links in
+// the profile and on the way to the program change nothing.
+func TestExplainExec(t *testing.T) {
+	dir := t.TempDir()
+	script := filepath.Join(dir, "script")
+	os.WriteFile(script, []byte("#! /bin/sh -e\n"), 0o755)
+	link := filepath.Join(dir, "usr")
+	os.Symlink("/usr", link)
+	layer := layerFor("only", 1)
+	for _, tt := range []struct {
+		rules []rule
+		path  string
+		words []string
+	}{
+		{[]rule{{"/", readExec}}, script, nil},
+		{[]rule{{link, readExec}, {dir, readExec}}, script, nil},
+		{[]rule{{"/usr", readExec}, {dir, readAll}}, script, []string{"program", script, `"only" lacks execute`}},
+		{[]rule{{dir, readExec}}, script, []string{`interpreter "/bin/sh"`, "lacks execute, read_file", "ELF interpreter"}},
+		{[]rule{{"/", profile.FSExecute}}, "/usr/bin/true", []string{"lacks read_file"}},
+	} {
+		got := ExplainExec(newProfile(t, layer, tt.rules...), tt.path)
+		if (got == "") != (tt.words == nil) {
+			t.Errorf("%s under %v: %q", tt.path, tt.rules, got)
+		}
+		for _, w := range tt.words {
+			if !strings.Contains(got, w) {
+				t.Errorf("%q does not say %q", got, w)
+			}
+		}
+	}
+}
+
+// FuzzInterpreterOf: no head of a file makes the look at it fail badly.
+func FuzzInterpreterOf(f *testing.F) {
+	b, err := os.ReadFile("/bin/true")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b[:4096])
+	f.Add([]byte("#!/bin/sh\n"))
+	f.Add([]byte("#! \t\n"))
+	path := filepath.Join(f.TempDir(), "file")
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if err := os.WriteFile(path, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		next, role, _ := interpreterOf(path)
+		if next != "" && role == "" || len(next) > 4096 {
+			t.Errorf("%q %q", next, role)
+		}
 	})
 }
