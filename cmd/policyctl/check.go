@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -59,8 +60,9 @@ func newCheck(a *app) *cobra.Command {
 			if err != nil {
 				return cli.Usage(err)
 			}
+			sup := landlock.Support{}
 			if abi == 0 {
-				sup := landlock.Probe()
+				sup = landlock.Probe()
 				if sup.Err != nil {
 					return fmt.Errorf("this kernel cannot enforce any policy (--abi N answers for another): %w", sup.Err)
 				}
@@ -75,6 +77,11 @@ func newCheck(a *app) *cobra.Command {
 			d, err := decide.New(c.profile, c.origins, abi)
 			if err != nil {
 				return fmt.Errorf("%s: %w", c.name, err)
+			}
+			if sup.ABI != 0 {
+				if err := startable(c, sup); err != nil {
+					return err
+				}
 			}
 			v, err := question(d)
 			if errors.Is(err, decide.ErrQuestion) {
@@ -94,6 +101,19 @@ func newCheck(a *app) *cobra.Command {
 	f.StringArrayVar(&sets, "set", nil, "value of a parameter, NAME=VALUE; may be repeated")
 	f.IntVar(&abi, "abi", 0, "decide as a kernel of this Landlock ABI (default: this kernel's)")
 	return cmd
+}
+
+// startable tells what else keeps a program from being started under a profile
+// here. Paths that only policyd may look at are its business.
+func startable(c *compiled, sup landlock.Support) error {
+	rs, err := landlock.Build(c.profile, sup)
+	switch {
+	case err == nil:
+		rs.Release()
+	case !errors.Is(err, os.ErrPermission):
+		return fmt.Errorf("%s: %w:\n%w", c.name, decide.ErrNotEnforceable, err)
+	}
+	return nil
 }
 
 func (a *app) verdict(form cli.Format, name string, v *decide.Verdict) error {

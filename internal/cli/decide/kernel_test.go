@@ -1,0 +1,231 @@
+package decide
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"runtime"
+	"syscall"
+	"testing"
+
+	"policyd.dev/policyd/enforce/landlock"
+	"policyd.dev/policyd/enforce/profile"
+	"policyd.dev/policyd/internal/errs"
+	"policyd.dev/policyd/internal/testkernel"
+)
+
+// under runs f on a thread that is confined by the profile and then thrown away.
+func under(p *profile.Profile, sup landlock.Support, f func()) error {
+	rs, err := landlock.Build(p, sup)
+	if err != nil {
+		return err
+	}
+	defer rs.Release()
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		err := rs.RestrictThread()
+		if err == nil {
+			f()
+		}
+		done <- err
+	}()
+	return <-done
+}
+
+// Random rules on a tree with symbolic and hard links: every verdict on opening
+// is what the kernel does.
+func TestKernelAgrees(t *testing.T) {
+	testkernel.Each(t, testkernel.Landlock, func(t *testing.T) {
+		dir := tree(t)
+		sup := landlock.Probe()
+		places := []string{"/", dir, dir + "/data", dir + "/data/deep", dir + "/data/deep/file", dir + "/data/link", dir + "/alias", dir + "/other", dir + "/other/secret", dir + "/other/hard", dir + "/none"}
+		rights := []profile.Access{profile.FSReadFile, profile.FSReadDir, profile.FSWriteFile, profile.FSExecute, read, read | profile.FSWriteFile}
+		flags := map[string]int{"r": syscall.O_RDONLY, "w": syscall.O_WRONLY, "rw": syscall.O_RDWR}
+		const seed = 20261130
+		rng := rand.New(rand.NewPCG(seed, 0))
+		asked, refused := 0, 0
+		for round := range 150 {
+			var layers []profile.Layer
+			var rules []rule
+			for l := range 1 + rng.IntN(3) {
+				handled := profile.Access(0)
+				for handled == 0 {
+					handled = profile.Access(rng.Uint32()) & (read | profile.FSWriteFile | profile.FSExecute)
+				}
+				layers = append(layers, layer(fmt.Sprintf("l%d", l), handled, 0))
+				for range rng.IntN(5) {
+					if a := rights[rng.IntN(len(rights))] & handled; a != 0 {
+						rules = append(rules, rule{l, places[rng.IntN(len(places))], a, profile.Skip})
+					}
+				}
+			}
+			p := build(t, layers, rules)
+			d, err := New(p, nil, sup.ABI)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var report []string
+			err = under(p, sup, func() {
+				for _, path := range places[:len(places)-1] {
+					st, err := os.Stat(path)
+					if err != nil {
+						report = append(report, err.Error())
+						continue
+					}
+					for mode, flag := range flags {
+						if st.IsDir() && mode != "r" {
+							continue
+						}
+						fd, err := syscall.Open(path, flag|syscall.O_CLOEXEC, 0)
+						if err == nil {
+							syscall.Close(fd)
+						}
+						v, verr := d.Open(path, mode)
+						asked++
+						if err != nil {
+							refused++
+						}
+						if verr != nil || v.Allowed != (err == nil) || err != nil && !errors.Is(err, syscall.EACCES) {
+							report = append(report, fmt.Sprintf("open %s %s: kernel says %v, verdict %+v (%v)", path, mode, err, v, verr))
+						}
+					}
+				}
+			})
+			if errors.Is(err, errs.ErrInvalid) {
+				continue // all of its rules are for directories, on files: nothing starts
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(report) > 0 {
+				t.Fatalf("round %d, rules %+v of layers %+v:\n%v", round, rules, layers, report)
+			}
+		}
+		if refused == 0 || refused == asked {
+			t.Errorf("%d of %d refused: the rules decide nothing", refused, asked)
+		}
+	})
+}
+
+// Ports too, where the kernel knows them.
+func TestKernelAgreesOnPorts(t *testing.T) {
+	testkernel.Each(t, testkernel.Landlock, func(t *testing.T) {
+		sup := landlock.Probe()
+		handled := (profile.NetBindTCP | profile.NetBindUDP) & profile.Handled(profile.Net, sup.ABI)
+		if handled == 0 {
+			testkernel.Skip(t, "a kernel with net rights (ABI 4)", "linux 6.7")
+		}
+		p := build(t, []profile.Layer{layer("net", 0, handled)}, nil, profile.PortRow{First: 40100, Last: 40200, Access: []profile.Access{handled}})
+		d, err := New(p, nil, sup.ABI)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var report []string
+		err = under(p, sup, func() {
+			for _, port := range []int{40099, 40100, 40150, 40200, 40201} {
+				for _, protocol := range []string{"tcp", "udp"} {
+					got := bind(protocol, port)
+					q, err := Parse([]string{"bind", protocol, fmt.Sprint(port)})
+					if err != nil {
+						report = append(report, err.Error())
+						continue
+					}
+					v, err := q(d)
+					if err != nil || v.Allowed != !errors.Is(got, syscall.EACCES) {
+						report = append(report, fmt.Sprintf("bind %s %d: kernel says %v, verdict %+v (%v)", protocol, port, got, v, err))
+					}
+				}
+			}
+		})
+		if err != nil || len(report) > 0 {
+			t.Errorf("%v %v", err, report)
+		}
+	})
+}
+
+func bind(protocol string, port int) error {
+	kind := syscall.SOCK_STREAM
+	if protocol == "udp" {
+		kind = syscall.SOCK_DGRAM
+	}
+	fd, err := syscall.Socket(syscall.AF_INET, kind|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer syscall.Close(fd)
+	return syscall.Bind(fd, &syscall.SockaddrInet4{Port: port, Addr: [4]byte(net.IPv4(127, 0, 0, 1).To4())})
+}
+
+// Execution goes through interpreters, of #! and of ELF: the verdict is the
+// kernel's for each set of grants on them.
+func TestKernelAgreesOnExec(t *testing.T) {
+	testkernel.Each(t, testkernel.Landlock, func(t *testing.T) {
+		dir := tree(t)
+		program, err := os.ReadFile("/bin/true")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(dir+"/data/interp", program, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		loader, err := interpreter(dir + "/data/interp")
+		if err != nil || loader == "" {
+			t.Fatalf("the loader of /bin/true: %q, %v", loader, err)
+		}
+		sup := landlock.Probe()
+		const all = profile.FSExecute | profile.FSReadFile
+		places := []string{dir + "/other/tool", dir + "/data/interp", loader}
+		allowed := 0
+		for grants := range 64 { // two bits, execute and read_file, for each place
+			var rules []rule
+			for i, path := range places {
+				if a := profile.Access(0) | bit(grants, 2*i, profile.FSExecute) | bit(grants, 2*i+1, profile.FSReadFile); a != 0 {
+					rules = append(rules, rule{0, path, a, profile.Fail})
+				}
+			}
+			p := build(t, []profile.Layer{layer("l", all, 0)}, rules)
+			d, err := New(p, nil, sup.ABI)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, path := range places[:2] {
+				v, err := d.Exec(path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var got error
+				if err := under(p, sup, func() { got = execute(path) }); err != nil {
+					t.Fatal(err)
+				}
+				if v.Allowed != (got == nil) || got != nil && !errors.Is(got, syscall.EACCES) {
+					t.Errorf("exec %s, grants %06b: kernel says %v, verdict %+v", path, grants, got, v)
+				}
+				if v.Allowed {
+					allowed++
+				}
+			}
+		}
+		if allowed != 1+4 { // the script with all, the program with whatever the script has
+			t.Errorf("%d allowed, want 5", allowed)
+		}
+	})
+}
+
+func bit(set, n int, a profile.Access) profile.Access {
+	if set>>n&1 != 0 {
+		return a
+	}
+	return 0
+}
+
+// execute runs a program from this very thread. Its own end does not matter.
+func execute(path string) error {
+	pid, err := syscall.ForkExec(path, []string{path}, &syscall.ProcAttr{})
+	if err == nil {
+		_, err = syscall.Wait4(pid, nil, 0, nil)
+	}
+	return err
+}
