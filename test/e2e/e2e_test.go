@@ -74,7 +74,7 @@ func startDaemon(t *testing.T, state string, args ...string) *daemon {
 			t.Logf("policyd's log:\n%s", tail(b, 6000))
 		}
 		for id := range strings.FieldsSeq(d.ctl("ps", "-o", "name").stdout) {
-			d.ctl("kill", "--all", strings.TrimPrefix(id, "sandbox/"))
+			d.ctl("kill", "--all", id)
 		}
 		d.stop(syscall.SIGTERM)
 	})

@@ -12,6 +12,7 @@ import (
 )
 
 // Everything that is wrong is refused with words that help, nothing is started, and nothing changes.
+// The exit status is 125 to 127 as with env(1): all others are the program's own.
 func TestBadStarts(t *testing.T) {
 	dir := t.TempDir()
 	d := startDaemon(t, filepath.Join(dir, "state"))
@@ -49,22 +50,22 @@ func TestBadStarts(t *testing.T) {
 		code int
 		says []string
 	}{
-		{"policy that is not there", []string{"run", "nobody", "--", "true"}, 1, []string{"nobody", "not found"}},
-		{"version that is not there", []string{"run", "plain@7", "--", "true"}, 1, []string{"plain@7"}},
+		{"policy that is not there", []string{"run", "nobody", "--", "true"}, 125, []string{"nobody", "not found"}},
+		{"version that is not there", []string{"run", "plain@7", "--", "true"}, 125, []string{"plain@7"}},
 		{"program that is not there", []string{"run", "plain", "--", "/nonexistent/program"}, 127, []string{"/nonexistent/program"}},
 		{"program not in PATH", []string{"run", "plain", "--", "no-such-program"}, 127, []string{"no-such-program"}},
 		{"program without execute permission", []string{"run", "plain", "--", noexec}, 126, []string{noexec}},
 		{"program the policy does not grant", []string{"run", "plain", "--", script}, 126, []string{script, "execute"}},
 		{"interpreter the policy does not grant", []string{"run", "script", "--", script}, 126, []string{dir + "/interpreter", "execute"}},
 		{"directory as program", []string{"run", "plain", "--", "/usr"}, 126, []string{"/usr"}},
-		{"no program", []string{"run", "plain"}, 2, []string{"--"}},
-		{"missing paths are all named", []string{"run", "missing", "--", "true"}, 1, []string{"/nonexistent/one", "/nonexistent/two"}},
-		{"symlink loop", []string{"run", "loop", "--", "true"}, 1, []string{dir + "/loop"}},
-		{"way into /proc/self", []string{"run", "self", "--", "true"}, 1, []string{"/proc"}},
-		{"unknown parameter", []string{"run", "plain", "--set", "a=/b", "--", "true"}, 1, []string{"a"}},
-		{"parameter without value", []string{"run", "plain", "--set", "a", "--", "true"}, 2, []string{"name=value"}},
+		{"no program", []string{"run", "plain"}, 125, []string{"--"}},
+		{"missing paths are all named", []string{"run", "missing", "--", "true"}, 125, []string{"/nonexistent/one", "/nonexistent/two"}},
+		{"symlink loop", []string{"run", "loop", "--", "true"}, 125, []string{dir + "/loop"}},
+		{"way into /proc/self", []string{"run", "self", "--", "true"}, 125, []string{"/proc"}},
+		{"unknown parameter", []string{"run", "plain", "--set", "a=/b", "--", "true"}, 125, []string{"a"}},
+		{"parameter without value", []string{"run", "plain", "--set", "a", "--", "true"}, 125, []string{"NAME=VALUE"}},
 		{"directory that is not there", []string{"run", "plain", "--dir", "/nonexistent", "--", "true"}, 125, []string{"/nonexistent"}},
-		{"user that is not there", []string{"run", "plain", "--user", "no-such-user", "--", "true"}, 1, []string{"no-such-user"}},
+		{"user that is not there", []string{"run", "plain", "--user", "no-such-user", "--", "true"}, 125, []string{"no-such-user"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			d := *d
@@ -101,17 +102,17 @@ func TestBadDocuments(t *testing.T) {
 		bomb += fmt.Sprintf("    %c: &%c [*%c, *%c, *%c, *%c, *%c]\n", c, c, c-1, c-1, c-1, c-1, c-1)
 	}
 	for _, tc := range []struct{ name, text, says string }{
-		{"unknown key", head + "  layerz: []\n", "-:6:"},
-		{"wrong type", head + "  layers: yes\n", "-:6:"},
-		{"repeated key", head + "  abi: 5\n", "-:6:"},
+		{"unknown key", head + "  layerz: []\n", "<stdin>:6:"},
+		{"wrong type", head + "  layers: yes\n", "<stdin>:6:"},
+		{"repeated key", head + "  abi: 5\n", "<stdin>:6:"},
 		{"port 65536", rules("      ports: [{allow: [bind_tcp], port: [65536]}]\n"), "65536"},
 		{"port -1", rules("      ports: [{allow: [bind_tcp], port: [-1]}]\n"), "-1"},
 		{"relative path", rules("      paths: [{allow: [read], at: [etc]}]\n"), "absolute"},
 		{"path with ..", rules("      paths: [{allow: [read], at: [/etc/../root]}]\n"), ".."},
 		{"NUL", rules("      paths: [{allow: [read], at: [\"/etc/\\0x\"]}]\n"), "NUL"},
-		{"path of 1 MB", rules("      paths: [{allow: [read], at: [/" + strings.Repeat("a", 1<<20) + "]}]\n"), "long"},
+		{"path of 1 MB", rules("      paths: [{allow: [read], at: [/" + strings.Repeat("a", 1<<20) + "]}]\n"), "1048577 bytes"},
 		{"bomb of aliases", bomb, "alias"},
-		{"not YAML", "{", "-:1:"},
+		{"not YAML", "{", "<stdin>:"},
 		{"unknown right", rules("      paths: [{allow: [raed], at: [/etc]}]\n"), "read"},
 		{"right of a newer ABI", rules("      paths: [{allow: [ioctl_dev], at: [/dev]}]\n"), "5"},
 		{"unknown kind", strings.Replace(head, "LandlockPolicy", "LandlockPolcy", 1), "LandlockPolicy"},
