@@ -70,24 +70,43 @@ func formatDocument(d *Document) (string, error) {
 	w.document(d.origin.root)
 	w.comment(seg.foot, 0)
 	out := w.b.String()
-	if have, want := comments(out), comments(d.Source); have < want {
+	if comments(out) < comments(d.Source) {
 		return "", fmt.Errorf("%w: a comment of %s stands where it cannot be kept; put it on a line of its own", errs.ErrInvalid, d.Name)
 	}
 	return out, nil
 }
 
-// comments counts the comment lines of a text. Lines within a scalar of many
-// lines count too; they become one line, so texts with such are not counted.
+// comments counts the comments of a text. In one with block scalars ("|", ">")
+// they cannot be told from text so simply, and it gives 0.
 func comments(text string) int {
 	n := 0
-	for line := range strings.SplitSeq(text, "\n") {
-		t := strings.TrimSpace(line)
-		if strings.HasSuffix(t, "|") || strings.HasSuffix(t, ">") || strings.HasSuffix(t, "|-") || strings.HasSuffix(t, ">-") {
+	quote := byte(0)
+	last := byte('\n') // the character before
+	for i := 0; i < len(text); i++ {
+		c := text[i]
+		switch {
+		case quote == '"' && c == '\\':
+			i++
+		case quote != 0:
+			if c == quote {
+				quote = 0
+			}
+		case strings.IndexByte(" \t\n[{,:-", last) < 0: // within a word
+		case c == '"' || c == '\'':
+			quote = c
+		case c == '|' || c == '>':
 			return 0
-		}
-		if strings.HasPrefix(t, "#") {
+		case c == '#' && (last == ' ' || last == '\t' || last == '\n'):
 			n++
+			if end := strings.IndexByte(text[i:], '\n'); end >= 0 {
+				i += end
+			} else {
+				i = len(text)
+			}
+			last = '\n'
+			continue
 		}
+		last = c
 	}
 	return n
 }

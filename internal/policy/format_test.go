@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -94,8 +95,66 @@ spec: # the body
 	}
 }
 
+// TestFormatKeepsComments puts a comment in every place that may hold one.
+func TestFormatKeepsComments(t *testing.T) {
+	in := `# 01
+---
+# 02
+kind: Fragment # 03
+apiVersion: policyd/v1
+# 04
+metadata: # 05
+  # 06
+  name: a # 07
+  # 08
+  labels: {a: b} # 09
+# 10
+spec: # 11
+  # 12
+  paths:
+    # 13
+    - # 14
+      at: # 15
+        # 16
+        - /a # 17
+        # 18
+        - /b
+      # 19
+      allow: [
+        read, # 21
+        # 22
+        write # 23
+      ]
+    # 24
+    - {at: /c, allow: read} # 25
+    - {at: /d, # 26
+       allow: read}
+    # 27
+  # 20
+  # 28
+  abi: 3 # 29
+  # 30
+# 31
+`
+	out, err := Format([]byte(in))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 1; i <= 31; i++ {
+		if c := fmt.Sprintf("# %02d\n", i); strings.Count(string(out), c) != 1 {
+			t.Errorf("%q stands there %d times", c, strings.Count(string(out), c))
+		}
+	}
+	if t.Failed() {
+		t.Logf("\n%s", out)
+	}
+}
+
 func TestFormatRefuses(t *testing.T) {
-	for _, text := range []string{"", "a: b: c", pathText(7, "{allow: [x], at: [/]}")} {
+	for _, text := range []string{
+		"", "a: b: c", pathText(7, "{allow: [x], at: [/]}"),
+		pathText(7, "{allow: [ # a comment that the parser does not give\n read], at: [/]}"),
+	} {
 		if out, err := Format([]byte(text)); err == nil {
 			t.Errorf("formatted %q to %q", text, out)
 		}

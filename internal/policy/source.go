@@ -204,6 +204,10 @@ func (s *segment) line(n int) string {
 // finding makes one for a place of the document; line counts within the document.
 func (s *segment) finding(code string, line, col int, field, message string) *apiv1.Finding {
 	line, col = max(line, 1), max(col, 0)
+	if s.line(line) == "" && line > len(s.lines) { // the end of the text
+		line = len(s.lines)
+		col = utf8.RuneCountInString(s.line(line)) + 1
+	}
 	f := &apiv1.Finding{Code: code, Message: message, File: s.file, Line: uint32(line + s.firstLine - 1), Column: uint32(col), Field: field}
 	f.Excerpt = excerptOf(s.line(line))
 	return f
