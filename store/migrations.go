@@ -11,7 +11,8 @@ import (
 )
 
 // migration brings a store to a schema from the one before it. Each one MUST come with a test on a stored file that the
-// code of the schema before wrote (testdata/schema-N.db).
+// code of the schema before wrote: testdata/schema-N.db, by go test -run TestGolden . -args -write-golden BEFORE
+// schemaVersion is raised.
 type migration struct {
 	schema uint32
 	what   string
