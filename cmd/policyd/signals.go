@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -51,7 +50,7 @@ func (d *daemon) run(signals *signalWatch, listeners []net.Listener) error {
 		case <-signals.reload:
 			d.reload()
 		case sig := <-signals.stop:
-			d.log.Info("stopping; sandboxes that run detached go on", "signal", sig.String(), "deadline", d.deadline)
+			d.log.Info("stopping; sandboxes that run detached go on", "signal", sig.String(), "deadline", d.deadline.String())
 			d.tell("STOPPING=1", "STATUS=stopping")
 			done := make(chan struct{})
 			go func() {
@@ -93,7 +92,7 @@ func (d *daemon) reload() {
 			d.log.Warn("change takes effect at the next start", "key", name)
 		}
 	}
-	d.log.Info("configuration was read again", "file", d.options.configFile, "roles", fmt.Sprint(len(cfg.Grants)))
+	d.log.Info("configuration was read again", "file", d.options.configFile, "roles", len(cfg.Grants))
 }
 
 func (d *daemon) tell(lines ...string) {

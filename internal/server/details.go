@@ -61,7 +61,7 @@ func badRequest(findings []*apiv1.Finding) *errdetails.BadRequest {
 			text = fmt.Sprintf("%d:%d: %s", f.GetLine(), f.GetColumn(), text)
 		}
 		b.FieldViolations = append(b.FieldViolations, &errdetails.BadRequest_FieldViolation{
-			Field: f.GetField(), Description: clip(text, 200), Reason: f.GetCode(),
+			Field: clip(f.GetField(), 200), Description: clip(text, 200), Reason: f.GetCode(),
 		})
 	}
 	return b

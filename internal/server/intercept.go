@@ -12,6 +12,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 
 	"policyd.dev/policyd/internal/errs"
@@ -29,7 +30,7 @@ func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 	start := time.Now()
 	defer func() {
 		resp, err = s.finish(ctx, c, start, resp, err, recover())
-		grpc.SetTrailer(ctx, metadata.Pairs(RequestIDKey, c.id))
+		_ = grpc.SetTrailer(ctx, metadata.Pairs(RequestIDKey, c.id))
 	}()
 	if err := s.allowed(c); err != nil {
 		return nil, err
@@ -46,6 +47,12 @@ func (s *Server) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerIn
 	}()
 	if err := s.allowed(c); err != nil {
 		return err
+	}
+	if info.FullMethod == healthv1.Health_Watch_FullMethodName {
+		// It would wait for the next change of health for ever, and hold up a graceful stop.
+		var cancel context.CancelFunc
+		ctx, cancel = s.untilStop(ctx)
+		defer cancel()
 	}
 	return handler(srv, &contextStream{ss, ctx})
 }
@@ -144,7 +151,7 @@ func (s *Server) finish(ctx context.Context, c *call, start time.Time, resp any,
 func (s *Server) attrs(c *call, start time.Time) []slog.Attr {
 	attrs := []slog.Attr{
 		slog.String("request_id", c.id), slog.String("caller", c.caller.String()),
-		slog.String("method", shortMethod(c.method)), slog.Duration("took", time.Since(start)),
+		slog.String("method", shortMethod(c.method)), slog.String("took", time.Since(start).Round(time.Microsecond).String()),
 	}
 	if id := c.caller.Identity; id.Local {
 		attrs = append(attrs, slog.Int("pid", int(id.PID)))

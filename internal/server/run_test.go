@@ -13,6 +13,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
 	apiv1 "policyd.dev/policyd/api/policyd/v1"
 )
@@ -215,5 +216,30 @@ func TestStop(t *testing.T) {
 	}
 	if _, err := e.admin.Status(e.ctx(), &apiv1.StatusRequest{}); codeOf(err) != codes.Unavailable {
 		t.Errorf("after stop: %v", err)
+	}
+}
+
+// Who watches the health hears that it ends, and does not hold up a stop that has all the time of the world.
+func TestStopEndsWatchersOfHealth(t *testing.T) {
+	e := start(t, nil)
+	watch, err := e.health.Watch(e.ctx(), &healthv1.HealthCheckRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		m, err := watch.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.GetStatus() == healthv1.HealthCheckResponse_SERVING {
+			break
+		}
+	}
+	e.Stop(time.Hour)
+	for err == nil {
+		_, err = watch.Recv()
+	}
+	if c := codeOf(err); c != codes.Unavailable && c != codes.Canceled {
+		t.Errorf("the watch ends with %v", err)
 	}
 }

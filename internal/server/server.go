@@ -221,7 +221,7 @@ func (s *Server) Stop(deadline time.Duration) {
 	select {
 	case <-done:
 	case <-timer.C:
-		s.log.Warn("requests did not end in time and are broken off", "deadline", deadline)
+		s.log.Warn("requests did not end in time and are broken off", "deadline", deadline.String())
 		s.grpc.Stop()
 		<-done
 	}
