@@ -126,6 +126,15 @@ func (p *Profile) unfulfilledPath(path string, req Access) Masks {
 	return m
 }
 
+// unfulfilledBelowRoot is the walk without the row of "/".
+func (p *Profile) unfulfilledBelowRoot(path string, req Access) Masks {
+	m := p.start(FS, req)
+	for row, rest, n := p.above(path, len(p.Paths)); row >= 0 && p.Paths[row].Path != "/"; row, rest, n = p.above(rest, n) {
+		clearGranted(m.slice(), p.Paths[row].Access)
+	}
+	return onlyRights(m, ^QuietRule)
+}
+
 // start is the kernel's landlock_init_layer_masks.
 func (p *Profile) start(kind Kind, req Access) Masks {
 	m := newMasks(len(p.Layers))

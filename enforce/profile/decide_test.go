@@ -298,7 +298,7 @@ func TestDecisionsAllocateNothing(t *testing.T) {
 	p := mustBuild(t, b)
 	ix := NewIndex(p)
 	path := "/a/b/3/c/d/e"
-	mv := Move{Rename, "/a/b/3/x", "/a/b/4/y", RegularFile, NoFile}
+	mv := Move{Rename, "/a/b/3/x", "/a/b/4/y", RegularFile, NoFile, false}
 	for name, f := range map[string]func() bool{
 		"walk":       func() bool { return p.DecidePath(path, rw).Allowed },
 		"index":      func() bool { return ix.DecidePath(path, rw).Allowed },

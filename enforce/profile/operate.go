@@ -172,7 +172,7 @@ func (q *asker) connectUnix(path string, shared int) {
 }
 
 func (q *asker) move(op *Operation, f *Facts) {
-	mv := Move{Op: Rename, Old: op.Path, New: op.NewPath, OldType: f.Type, NewType: f.NewType}
+	mv := Move{Op: Rename, Old: op.Path, New: op.NewPath, OldType: f.Type, NewType: f.NewType, Mounted: f.Mounted}
 	switch op.Kind {
 	case OpExchange:
 		mv.Op = Exchange

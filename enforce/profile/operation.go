@@ -78,6 +78,9 @@ type Facts struct {
 	// number 0:0 (a whiteout) is a RegularFile for kernels with erratum 4.
 	Type, NewType FileType
 
+	// Mounted is Move.Mounted, for OpRename, OpExchange and OpLink.
+	Mounted bool
+
 	// Shared is how many layers of the profile, from the oldest, whoever is at
 	// the other end is under too: the process to be signalled, the process
 	// that made the unix socket. 0 outside of the sandbox, all inside.

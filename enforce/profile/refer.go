@@ -66,6 +66,11 @@ type Move struct {
 	Old, New string
 	OldType  FileType
 	NewType  FileType // what New names before, NoFile when it is free
+
+	// Mounted: both are in a mount below "/", not in that of "/" itself. For
+	// those the kernel looks at a rule on "/" last, when it no longer compares
+	// what the object may gain.
+	Mounted bool
 }
 
 // MoveDecision is the answer to a Move.
@@ -88,7 +93,9 @@ type MoveDecision struct {
 // directories is EXDEV). Within one directory only the
 // rights to make and remove are asked. Between directories both parents need
 // refer in every layer, handled or not, and in every layer the object must keep
-// all restrictions it has, its own row counted.
+// all restrictions it has, its own row counted. In a mount below "/" the row of
+// "/" does not count for that (see Move.Mounted), unless with it nothing at all
+// is refused on either parent.
 func (p *Profile) DecideMove(mv Move) MoveDecision { return decideMove(p, p, mv) }
 
 // walker is what the two evaluators have in common.
@@ -119,9 +126,14 @@ func decideMove(p *Profile, w walker, mv Move) MoveDecision {
 	}
 	const all = ^QuietRule // of which the walk takes what is handled
 	old, new := onlyRights(w.unfulfilledPath(from, all), all), onlyRights(w.unfulfilledPath(to, all), all)
-	d.Gain = p.gain(&old, &new, mv.Old, mv.OldType)
+	compareOld, compareNew := &old, &new
+	if mv.Mounted && union(&old)|union(&new) != 0 {
+		oldBelow, newBelow := p.unfulfilledBelowRoot(from, all), p.unfulfilledBelowRoot(to, all)
+		compareOld, compareNew = &oldBelow, &newBelow
+	}
+	d.Gain = p.gain(compareOld, compareNew, mv.Old, mv.OldType)
 	if mv.Op == Exchange {
-		d.GainBack = p.gain(&new, &old, mv.New, mv.NewType)
+		d.GainBack = p.gain(compareNew, compareOld, mv.New, mv.NewType)
 	}
 	d.OldParent = onlyRights(old, oldReq|FSRefer)
 	d.NewParent = onlyRights(new, newReq|FSRefer)

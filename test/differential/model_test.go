@@ -30,7 +30,8 @@ type model struct {
 	ports    []portRule
 	whiteout kind // what a whiteout counts as: file with erratum 4, or char
 	mayMknod bool
-	changed  bool // since the last profile
+	mounted  bool // the tree is in a mount below "/"
+	changed  bool // rules are elsewhere since the last profile
 }
 
 func newModel(sc *scenario, at string) *model {
@@ -108,12 +109,12 @@ func (m *model) make(at place, n *node) {
 		n.children = map[string]*node{}
 	}
 	at.parent.children[at.name] = n
-	m.changed = true
+	m.changed = m.changed || n.ruled()
 }
 
 func (m *model) remove(at place) {
 	delete(at.parent.children, at.name)
-	m.changed = true
+	m.changed = m.changed || at.node.ruled()
 }
 
 // walk visits every name in the tree, in order.
@@ -184,6 +185,8 @@ func (m *model) question(s *step, port func(string) uint16) (profile.Operation, 
 	}
 	if op.NewPath != "" {
 		f.NewType = m.typeOf(op.NewPath)
+		to := m.look(op.NewPath).parent
+		f.Mounted = m.mounted || to != nil && to.fs > 0
 		op.NewPath = m.path(op.NewPath)
 	}
 	return op, f
@@ -241,6 +244,9 @@ func (m *model) apply(s *step) {
 		m.make(m.look(s.op.NewPath), at.node)
 	case profile.OpRename:
 		if to := m.look(s.op.NewPath); to.node != at.node {
+			if to.node != nil {
+				m.remove(to)
+			}
 			m.remove(at)
 			m.make(to, at.node)
 		}

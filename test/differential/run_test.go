@@ -36,7 +36,7 @@ func run(h *host, sc *scenario) (r report) {
 	sc.normalize()
 	st := &stage{h: h, sc: sc, outside: make(chan func()), targets: map[int]int{}}
 	st.m = newModel(sc, filepath.Join(h.dir, fmt.Sprintf("t%d", h.made)))
-	st.m.mayMknod, st.m.whiteout = h.mayMknod, char
+	st.m.mayMknod, st.m.mounted, st.m.whiteout = h.mayMknod, h.mounted, char
 	if h.erratum4 {
 		st.m.whiteout = file
 	}

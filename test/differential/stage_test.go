@@ -21,7 +21,8 @@ type host struct {
 	erratum4 bool // a whiteout is made with make_reg
 	mayMknod bool
 	mayMount bool
-	made     int // trees
+	mounted  bool // dir is in a mount below "/"
+	made     int  // trees
 }
 
 func newHost(t testing.TB) *host {
@@ -34,9 +35,10 @@ func newHost(t testing.TB) *host {
 		h.erratum4 = h.erratum4 || e == 4
 	}
 	var err error
-	if h.dir, err = filepath.EvalSymlinks(t.TempDir()); err != nil {
+	if h.dir, err = filepath.EvalSymlinks(memoryDir(t)); err != nil {
 		t.Fatal(err)
 	}
+	h.mounted = mountOf(t, h.dir) != mountOf(t, "/")
 	probe := filepath.Join(h.dir, "probe")
 	h.mayMknod = unix.Mknod(probe, unix.S_IFCHR|0o777, int(unix.Mkdev(1, 3))) == nil
 	h.mayMount = errors.Is(unix.Mount("none", h.dir, "no-such-type", 0, ""), unix.ENODEV)
@@ -47,6 +49,33 @@ func newHost(t testing.TB) *host {
 		}
 	}
 	return h
+}
+
+func mountOf(t testing.TB, path string) uint64 {
+	var st unix.Statx_t
+	if err := unix.Statx(unix.AT_FDCWD, path, 0, unix.STATX_MNT_ID, &st); err != nil {
+		t.Fatal(err)
+	}
+	return st.Mnt_id
+}
+
+// memoryDir gives a folder in memory where there is one that programs can be
+// started from, since a run makes thousands of trees.
+func memoryDir(t testing.TB) string {
+	var fs unix.Statfs_t
+	if unix.Statfs("/dev/shm", &fs) != nil || fs.Flags&unix.ST_NOEXEC != 0 {
+		return t.TempDir()
+	}
+	dir, err := os.MkdirTemp("/dev/shm", "policyd-differential-")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
 }
 
 func bindable(typ int, port uint16) bool {
