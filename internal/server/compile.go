@@ -14,6 +14,7 @@ import (
 
 	apiv1 "policyd.dev/policyd/api/policyd/v1"
 	"policyd.dev/policyd/enforce/profile"
+	"policyd.dev/policyd/internal/errs"
 	"policyd.dev/policyd/internal/policy"
 	"policyd.dev/policyd/store"
 )
@@ -46,6 +47,10 @@ func (s *Server) resolve(ref string) (*apiv1.Version, error) {
 	}
 	generation := s.generation.Load()
 	v, err := s.store.Get(store.KindLandlockPolicy, ref)
+	if err == nil && v.GetInfo().GetDeleted() {
+		// The store still reads it by number; nothing is started under what was taken away.
+		err = fmt.Errorf("policy %s: %w", ref, errs.ErrDeleted)
+	}
 	if err != nil {
 		return nil, withResource(err, store.KindLandlockPolicy, ref)
 	}

@@ -47,6 +47,13 @@ func TestGetProfile(t *testing.T) {
 	}
 	_, err := e.prof.GetProfile(e.ctx(), &apiv1.GetProfileRequest{Ref: "web"})
 	wantStatus(t, err, codes.NotFound, "DELETED")
+	_, err = e.prof.GetProfile(e.ctx(), &apiv1.GetProfileRequest{Ref: "web@1"})
+	wantStatus(t, err, codes.NotFound, "DELETED")
+	_, err = e.box.Start(e.ctx(), &apiv1.StartRequest{Spec: &apiv1.SandboxSpec{Ref: "web@1", Argv: []string{"/bin/true"}}})
+	wantStatus(t, err, codes.NotFound, "DELETED")
+	if v, err := e.policy.GetVersion(e.ctx(), &apiv1.GetVersionRequest{Kind: store.KindLandlockPolicy, Ref: "web@1"}); err != nil || !v.GetVersion().GetInfo().GetDeleted() {
+		t.Errorf("history of a deleted policy: %v, %v", v, err)
+	}
 	_, err = e.prof.GetProfile(e.ctx(), &apiv1.GetProfileRequest{Ref: "absent"})
 	wantStatus(t, err, codes.NotFound, "NOT_FOUND")
 	_, err = e.prof.GetProfile(e.ctx(), &apiv1.GetProfileRequest{Ref: "web@1", Abi: 99})
