@@ -31,6 +31,7 @@ type app struct {
 	timeout               time.Duration
 	quiet                 bool
 
+	raw     bool // the terminal is in raw mode: lines need a carriage return
 	running bool // a command's own code has begun: errors are no longer of usage
 	client  *cli.Client
 }
@@ -160,9 +161,14 @@ func (a *app) painter(w io.Writer) cli.Painter {
 
 // note tells the person something on standard error, unless -q.
 func (a *app) note(format string, args ...any) {
-	if !a.quiet {
-		fmt.Fprintln(a.err, "policyctl: "+cli.Clean(fmt.Sprintf(format, args...)))
+	if a.quiet {
+		return
 	}
+	end := "\n"
+	if a.raw {
+		end = "\r\n"
+	}
+	fmt.Fprint(a.err, "policyctl: "+cli.Clean(fmt.Sprintf(format, args...))+end)
 }
 
 // say prints a line of a command's result, unless -q.

@@ -15,6 +15,9 @@ import (
 // progressPause is the time between two lines of progress.
 const progressPause = 200 * time.Millisecond
 
+// eraseLine goes to the beginning of the line and clears it (ECMA-48 EL).
+const eraseLine = "\r\x1b[K"
+
 func newBackup(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "backup FILE",
@@ -37,6 +40,11 @@ func newBackup(a *app) *cobra.Command {
 			err = cli.WriteAtomically(args[0], 0o600, func(w io.Writer) error {
 				show := !a.quiet && cli.IsTerminal(a.err)
 				var last time.Time
+				defer func() {
+					if !last.IsZero() {
+						fmt.Fprint(a.err, eraseLine)
+					}
+				}()
 				for {
 					m, err := stream.Recv()
 					if errors.Is(err, io.EOF) {
@@ -55,8 +63,7 @@ func newBackup(a *app) *cobra.Command {
 					done += uint64(len(m.GetData()))
 					if show && time.Since(last) >= progressPause {
 						last = time.Now()
-						fmt.Fprintf(a.err, "\r\x1b[K%s of %s", size(done), size(total))
-						defer fmt.Fprint(a.err, "\r\x1b[K")
+						fmt.Fprintf(a.err, "%s%s of %s", eraseLine, size(done), size(total))
 					}
 				}
 			})

@@ -164,6 +164,10 @@ func listAll(ctx context.Context, c *cli.Client, kind string, labels map[string]
 
 // versions prints what is known of versions.
 func (a *app) versions(form cli.Format, list []*apiv1.VersionInfo) error {
+	return a.versionRows(form, list, true)
+}
+
+func (a *app) versionRows(form cli.Format, list []*apiv1.VersionInfo, titled bool) error {
 	switch form {
 	case cli.JSON, cli.YAML:
 		return cli.WriteMessage(a.out, form, &apiv1.ListResponse{Versions: list})
@@ -176,6 +180,9 @@ func (a *app) versions(form cli.Format, list []*apiv1.VersionInfo) error {
 	titles := []string{"NAME", "VERSION", "TAGS", "AUTHOR", "AGE", "DESCRIPTION"}
 	if form == cli.Wide {
 		titles = append(titles, "DIGEST", "LABELS", "INCLUDES", "MESSAGE")
+	}
+	if !titled {
+		titles = nil
 	}
 	rows := cli.NewRows(a.out, titles...)
 	for _, v := range list {
@@ -229,7 +236,7 @@ func (a *app) watch(ctx context.Context, form cli.Format, kind string, labels ma
 		}
 		slices.SortFunc(changed, func(x, y *apiv1.VersionInfo) int { return strings.Compare(x.GetName(), y.GetName()) })
 		if first || len(changed) > 0 {
-			if err := a.versionsLine(form, changed); err != nil {
+			if err := a.changes(form, changed, first); err != nil {
 				return err
 			}
 		}
@@ -242,10 +249,11 @@ func (a *app) watch(ctx context.Context, form cli.Format, kind string, labels ma
 	}
 }
 
-// versionsLine is versions for an output that goes on: JSON is one line each.
-func (a *app) versionsLine(form cli.Format, list []*apiv1.VersionInfo) error {
+// changes is versions for an output that goes on: JSON is one line each, and a
+// table has its titles once.
+func (a *app) changes(form cli.Format, list []*apiv1.VersionInfo, first bool) error {
 	if form != cli.JSON {
-		return a.versions(form, list)
+		return a.versionRows(form, list, first)
 	}
 	for _, v := range list {
 		if err := a.line(v); err != nil {

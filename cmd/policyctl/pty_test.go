@@ -229,6 +229,15 @@ func TestTerminal(t *testing.T) {
 	s.typed("\x03")
 	s.typed("echo after-$?\r")
 	s.expect("after-130")
+	s.typed("sleep 100\r")
+	time.Sleep(200 * time.Millisecond)
+	s.typed("\x1a") // job control
+	s.expect("Stopped")
+	s.typed("fg\r")
+	time.Sleep(200 * time.Millisecond)
+	s.typed("\x03")
+	s.typed("echo job-$?\r")
+	s.expect("job-130")
 	s.typed("exit 7\r")
 	if code := s.end(); code != 7 {
 		t.Errorf("exit code %d, want 7", code)

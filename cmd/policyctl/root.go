@@ -24,7 +24,8 @@ func newRoot(a *app) *cobra.Command {
 		Short: "Write policies, start programs under them, and see what they may do",
 		Long: "policyctl stores policies in policyd as numbered versions and starts programs that the\n" +
 			"kernel then confines by them (Landlock).\n\n" +
-			"A policy is named web (its newest version), web@3, web@stable (a tag) or web@sha256:...",
+			"A policy is named web (its newest version), web@3, web@stable (a tag) or web@sha256:...\n\n" +
+			exitCodes(),
 		Example: "  policyctl apply -f web.yaml\n" +
 			"  policyctl run web -- nginx -g 'daemon off;'\n" +
 			"  policyctl check web -- open /etc/shadow r",
@@ -79,6 +80,16 @@ func newRoot(a *app) *cobra.Command {
 	}
 	a.markRunning(root)
 	return root
+}
+
+// exitCodes is the table of exit codes as text.
+func exitCodes() string {
+	var b strings.Builder
+	b.WriteString("Exit codes:\n")
+	for _, d := range cli.ExitDocs() {
+		fmt.Fprintf(&b, "  %-4d %s\n", d.Code, d.Doc)
+	}
+	return strings.TrimRight(b.String(), "\n")
 }
 
 // markRunning notes when a command's own code begins: errors before that are of

@@ -41,8 +41,8 @@ func newRun(a *app) *cobra.Command {
 			"Standard input is always carried, and closed when it ends here; -i is accepted for habit's sake.\n" +
 			"With --tty the program gets a terminal of its own, of the size of this one. SIGINT, SIGTERM,\n" +
 			"SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM and SIGCONT are handed on to the program. At a terminal\n" +
-			"without --tty a second ^C ends every process of the sandbox, a third leaves at once. When\n" +
-			"nobody reads the output any more, the program gets SIGPIPE.\n\n" +
+			"without --tty a second ^C within 3 seconds ends every process of the sandbox, a third leaves at\n" +
+			"once. When nobody reads the output any more, the program gets SIGPIPE.\n\n" +
 			"--detach prints the sandbox's id and leaves; see logs, wait and kill.",
 		Example: "  policyctl run web -- nginx -g 'daemon off;'\n" +
 			"  policyctl run shell --tty --rm -- /bin/bash\n" +
@@ -168,16 +168,15 @@ func (a *app) attach(ctx context.Context, spec *apiv1.SandboxSpec, tty bool) err
 			return fmt.Errorf("--tty: %w", err)
 		}
 		defer raw.Restore() // also when a panic passes
+		a.raw = true
 		at.Terminal = raw
 		at.Window = func() *apiv1.Terminal { return cli.Size(in) }
 		at.Stderr = io.Discard // a terminal has one output
-		// Lines of our own need a carriage return in raw mode.
-		at.Notice = func(format string, args ...any) { a.note(format+"\r", args...) }
-		at.Started = func(*apiv1.Sandbox) {}
 	}
 	exit, err := at.Run(ctx, &apiv1.StartRequest{Spec: spec, RequestId: cli.RequestID()})
 	if at.Terminal != nil {
 		at.Terminal.Restore()
+		a.raw = false
 	}
 	if err != nil {
 		return err

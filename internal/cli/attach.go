@@ -18,6 +18,10 @@ import (
 // chunk is how much of standard input one message carries, bytes.
 const chunk = 32 << 10
 
+// interruptWindow is how soon after another an interrupt means that the first
+// was of no use.
+const interruptWindow = 3 * time.Second
+
 // Attached is the client's half of a sandbox whose streams come here.
 type Attached struct {
 	Client         *Client
@@ -29,8 +33,8 @@ type Attached struct {
 	Window   func() *apiv1.Terminal
 	// Signals are handed on to the program.
 	Signals <-chan os.Signal
-	// Interactive: a person sits at the keyboard, so a second SIGINT ends every
-	// process of the sandbox and a third leaves at once.
+	// Interactive: a person sits at the keyboard, so a second SIGINT soon after the
+	// first ends every process of the sandbox and a third leaves at once.
 	Interactive bool
 	// Started is called when the program runs. Notice tells the person something.
 	Started func(*apiv1.Sandbox)
@@ -41,7 +45,8 @@ type Attached struct {
 
 	mu         sync.Mutex
 	id         string
-	interrupts int
+	interrupts int         // of SIGINT, each soon after the one before
+	interrupt  time.Time   // the last one
 	early      []os.Signal // came before the program ran
 }
 
@@ -186,7 +191,11 @@ func (a *Attached) handle(ctx context.Context, cancel context.CancelFunc, sig os
 	a.mu.Lock()
 	id := a.id
 	if sig == syscall.SIGINT {
-		a.interrupts++
+		if now := time.Now(); now.Sub(a.interrupt) > interruptWindow {
+			a.interrupts, a.interrupt = 1, now
+		} else {
+			a.interrupts, a.interrupt = a.interrupts+1, now
+		}
 	}
 	again := 0
 	if a.Interactive && sig == syscall.SIGINT {

@@ -35,12 +35,12 @@ type ExitDoc struct {
 func ExitDocs() []ExitDoc {
 	return []ExitDoc{
 		{ExitOK, "done"},
-		{ExitRefused, "refused: a policy is wrong, a version is not the expected one, something does not exist, this kernel cannot enforce it"},
+		{ExitRefused, "refused: a wrong policy, an unexpected version, no such thing, a kernel that cannot enforce it"},
 		{ExitUsage, "wrong usage of the command line"},
 		{ExitUnreachable, "policyd is not reachable"},
 		{ExitNotAllowed, "the caller may not do that"},
 		{ExitTimedOut, "timed out (--timeout)"},
-		{ExitFailed, "run, exec, wait: policyctl or policyd failed, and nothing was started"},
+		{ExitFailed, "run, exec, wait: policyctl or policyd failed (run, exec: nothing was started)"},
 		{ExitNoExec, "run, exec: the program exists but cannot be executed"},
 		{ExitNoProgram, "run, exec: the program does not exist"},
 		{ExitInterrupted, "interrupted (^C)"},
