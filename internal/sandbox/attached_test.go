@@ -89,6 +89,31 @@ func TestAttachedIsBinarySafe(t *testing.T) {
 	}
 }
 
+// A client may take longer than the sandbox lives: all output comes, and then the exit.
+func TestAttachedSlowClient(t *testing.T) {
+	m := newTestManager(t, testConfig(t, "supervisor"))
+	a, err := m.Run(t.Context(), shell(t, t.TempDir(), `head -c 60000 /dev/zero; exit 6`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	total, code := 0, int32(-1)
+	err = a.Stream(t.Context(), func(r *apiv1.RunResponse) error {
+		if total == 0 {
+			<-a.b.done
+			time.Sleep(drainGrace + 100*time.Millisecond) // the deadline for new output passes
+		}
+		total += len(r.GetStdout())
+		if r.GetExit() != nil {
+			code = r.GetExit().GetCode()
+		}
+		return nil
+	})
+	if err != nil || total != 60000 || code != 6 {
+		t.Errorf("%d bytes, code %d, %v", total, code, err)
+	}
+}
+
 // A client that does not read holds the program back.
 func TestAttachedBackPressure(t *testing.T) {
 	m := newTestManager(t, testConfig(t, "supervisor"))

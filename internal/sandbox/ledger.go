@@ -261,17 +261,16 @@ func (l *ledger) commit(ctx context.Context) error {
 	})
 	l.mu.Unlock()
 
+	if err == nil {
+		if derr := l.journal.drop(gen); derr != nil {
+			// Read again at the next start, where the store's records tell they are old.
+			l.log.Warn("journal files could not be removed", "error", derr)
+		}
+	}
 	for _, w := range ready {
 		w.ready <- err
 	}
-	if err != nil {
-		return err
-	}
-	if err := l.journal.drop(gen); err != nil {
-		// Read again at the next start, where the store's records tell they are old.
-		l.log.Warn("journal files could not be removed", "error", err)
-	}
-	return nil
+	return err
 }
 
 // abandon lets go of the journal without storing anything; only instead of begin.

@@ -142,7 +142,10 @@ func punch(f *os.File, from, to int64) error {
 func (k *logKeeper) add(id string, owner uint32, limit uint64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.boxes[id] = &boxLogs{owner: owner, limit: int64(limit), files: k.files(id), hot: true}
+	b := &boxLogs{owner: owner, limit: int64(limit), files: k.files(id)}
+	k.boxes[id] = b
+	k.look(id, b, time.Now())
+	b.hot = true // nobody knows yet how fast it grows
 	k.wake()
 }
 

@@ -36,7 +36,11 @@ type Manager struct {
 	boxes    map[string]*box // starting, running, and ended but not yet stored
 	alive    map[uint32]int  // by owner: starting and running
 	requests map[requestKey]*box
+	answered []requestKey // of ended ones, oldest first
 }
+
+// maxAnswered is how many requests of sandboxes that have ended are remembered.
+const maxAnswered = 4096
 
 type requestKey struct {
 	owner uint32
@@ -228,6 +232,20 @@ func (m *Manager) unreserve(b *box, r *Request, err error) {
 	close(b.decided)
 	close(b.done)
 	m.wg.Done()
+}
+
+// answer remembers the request of a sandbox that has ended, without what it held while it
+// lived; wants m.mu.
+func (m *Manager) answer(rec *apiv1.Sandbox) {
+	if rec.GetRequestId() == "" {
+		return
+	}
+	key := requestKey{rec.GetOwnerUid(), rec.GetRequestId()}
+	m.requests[key] = endedBox(rec)
+	if m.answered = append(m.answered, key); len(m.answered) > maxAnswered {
+		delete(m.requests, m.answered[0])
+		m.answered = m.answered[1:]
+	}
 }
 
 // lessAlive wants m.mu.

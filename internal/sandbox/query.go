@@ -181,11 +181,6 @@ func (m *Manager) remove(ctx context.Context, rec *apiv1.Sandbox) error {
 		return err
 	}
 	m.logs.removeFolder(rec.GetId())
-	if rec.GetRequestId() != "" {
-		m.mu.Lock()
-		delete(m.requests, requestKey{rec.GetOwnerUid(), rec.GetRequestId()})
-		m.mu.Unlock()
-	}
 	return nil
 }
 

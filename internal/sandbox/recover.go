@@ -204,12 +204,10 @@ func (m *Manager) takeEnded(rec *apiv1.Sandbox) {
 	} else {
 		m.logs.removeFolder(rec.GetId())
 	}
-	if rec.GetRequestId() != "" {
-		b := endedBox(rec)
-		m.requests[requestKey{b.owner, rec.GetRequestId()}] = b
-	}
+	m.answer(rec)
 }
 
+// endedBox is all that a repeated request needs of a sandbox that has ended.
 func endedBox(rec *apiv1.Sandbox) *box {
 	b := &box{id: rec.GetId(), owner: rec.GetOwnerUid(), decided: make(chan struct{}), done: make(chan struct{})}
 	b.rec.Store(rec)

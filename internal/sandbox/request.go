@@ -32,8 +32,10 @@ type Request struct {
 	// Owner is the peer identity of the caller (uid:1000), OwnerUID its uid.
 	Owner    string
 	OwnerUID uint32
-	// RequestID, when not empty, makes a start idempotent: a repeat by the same owner
-	// is answered with the sandbox of the first time while its record is kept.
+	// RequestID, when not empty, makes a start idempotent: a repeat by the same owner is
+	// answered with the sandbox of the first time, alive or among the last
+	// [maxAnswered] that have ended, also after a restart of policyd (while its record
+	// is kept).
 	RequestID string
 	// Admit, when set, may refuse the start, given how many sandboxes of the owner
 	// there are without it. It is called under the lock that counts them, so that two

@@ -14,7 +14,7 @@ import (
 // killRetries and killPause bound how long the end of a sandbox is held back by
 // descendants that cannot be ended (in uninterruptible sleep).
 const (
-	killRetries = 20
+	killRetries = 5
 	killPause   = 250 * time.Millisecond
 )
 
@@ -42,6 +42,7 @@ func (m *Manager) finish(b *box, status spawn.Status) {
 
 	m.mu.Lock()
 	m.lessAlive(b.owner)
+	m.answer(rec)
 	m.mu.Unlock()
 	close(b.done)
 	// Nobody has to wait for the tidying up.

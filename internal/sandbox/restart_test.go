@@ -1,0 +1,119 @@
+package sandbox
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	apiv1 "policyd.dev/policyd/api/policyd/v1"
+	"policyd.dev/policyd/internal/errs"
+)
+
+// What becomes of a sandbox whose policyd is killed, by when it ends.
+func TestExitAfterRestart(t *testing.T) {
+	eachContainment(t, func(t *testing.T, containment string) {
+		for _, tc := range []struct {
+			name, script string
+			endFirst     bool // it ends before the next policyd begins
+		}{
+			{"ends after the restart", `while ! [ -e "$1".go ]; do sleep 0.02; done; exit 9`, false},
+			{"ends unseen", `while ! [ -e "$1".go ]; do sleep 0.02; done; : > "$1".over; exit 9`, true},
+		} {
+			t.Run(tc.name, func(t *testing.T) {
+				c := newCrashed(t, containment)
+				c.crash(t, tc.script, func(acks <-chan string) { <-acks })
+				mark := filepath.Join(c.dir, "marks", "one")
+				release := func() {
+					if err := os.WriteFile(mark+".go", nil, 0o600); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if tc.endFirst {
+					release()
+					eventually(t, "it ended", func() bool {
+						_, err := os.Stat(mark + ".over")
+						return err == nil
+					})
+					time.Sleep(100 * time.Millisecond)
+				}
+				m, st := c.restart(t)
+				defer c.finish(t, m, st)
+				if !tc.endFirst {
+					release()
+				}
+				exit, err := m.Wait(t.Context(), c.acked["one"])
+				if err != nil {
+					t.Fatal(err)
+				}
+				sb, err := m.Get(c.acked["one"])
+				if err != nil {
+					t.Fatal(err)
+				}
+				unknown := sb.GetState() == apiv1.SandboxState_SANDBOX_STATE_UNKNOWN
+				switch {
+				case exit.GetUnknown() != unknown:
+					t.Errorf("exit %v with state %v", exit, sb.GetState())
+				case !unknown && exit.GetCode() != 9:
+					t.Errorf("exit %v, want 9", exit)
+				case unknown && containment == "supervisor":
+					t.Errorf("the supervisor's word is lost: %v", exit)
+				case !unknown && containment == "cgroup" && tc.endFirst:
+					t.Errorf("nobody saw the end, and it is said to be %v", exit)
+				}
+				if sb.GetEnded() == nil || m.AliveBy(1) != 0 {
+					t.Errorf("record %v, %d alive", sb, m.AliveBy(1))
+				}
+				c.checkEvents(t, m, st, 0)
+			})
+		}
+	})
+}
+
+// An attached sandbox has lost its client with policyd.
+func TestAttachedAfterRestart(t *testing.T) {
+	eachContainment(t, func(t *testing.T, containment string) {
+		c := newCrashed(t, containment)
+		c.crash(t, "attached:trap '' HUP; while :; do sleep 1; done", func(acks <-chan string) { <-acks })
+		m, st := c.restart(t)
+		defer c.finish(t, m, st)
+		exit, err := m.Wait(t.Context(), c.acked["one"])
+		if err != nil || exit.GetSignal() != int32(syscall.SIGKILL) && !exit.GetUnknown() {
+			t.Errorf("exit %v, %v", exit, err)
+		}
+	})
+}
+
+// A graceful stop leaves detached sandboxes alone and ends attached ones.
+func TestStop(t *testing.T) {
+	m := newTestManager(t, testConfig(t, "supervisor"))
+	dir := t.TempDir()
+	sb, err := m.Start(t.Context(), testRequest(t, dir, "sleep", "1000"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, _, finished := attach(t, m, testRequest(t, dir, "sleep", "1000"))
+	if err := m.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-finished; !errors.Is(err, errs.ErrShutdown) {
+		t.Errorf("stream: %v", err)
+	}
+	if _, err := m.Start(t.Context(), testRequest(t, dir, "/bin/true")); !errors.Is(err, errs.ErrShutdown) {
+		t.Errorf("start after stop: %v", err)
+	}
+	if rec, err := m.cfg.Store.Sandbox(a.Sandbox().GetId()); err != nil || rec.GetExit().GetSignal() != int32(syscall.SIGHUP) {
+		t.Errorf("attached: %v, %v", rec, err)
+	}
+	next, err := New(t.Context(), m.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { stopAll(t, next) })
+	got, err := next.Get(sb.GetId())
+	if err != nil || got.GetState() != apiv1.SandboxState_SANDBOX_STATE_RUNNING || got.GetPid() != sb.GetPid() {
+		t.Errorf("detached after restart: %v, %v", got, err)
+	}
+}
