@@ -30,11 +30,7 @@ func Compile(p *apiv1.LandlockPolicy, o CompileOptions) (*Compiled, error) {
 		r.origin = o.Document.origin
 	}
 	spec := p.GetSpec()
-	c := &compilation{
-		given: o.Parameters, resolver: newResolver(o.Fragments),
-		layers: make([]profile.Layer, 0, len(spec.GetLayers())),
-		ids:    make(map[string]int32),
-	}
+	c := newCompilation(spec, o)
 	r.metadata(p.GetMetadata(), isName)
 	r.policy(spec, c)
 	if c.resolver.err != nil {
@@ -72,6 +68,24 @@ type compilation struct {
 	ports   []portRange
 	grants  []pathGrant
 	sources []source
+}
+
+// newCompilation makes room for the policy's own rules; fragments and variables add to it.
+func newCompilation(spec *apiv1.LandlockSpec, o CompileOptions) *compilation {
+	width, rules := len(spec.GetLayers()), 0
+	for _, l := range spec.GetLayers() {
+		for _, r := range l.GetPaths() {
+			rules += len(r.GetAt())
+		}
+	}
+	rules = min(rules, MaxRules)
+	return &compilation{
+		given: o.Parameters, resolver: newResolver(o.Fragments),
+		layers: make([]profile.Layer, 0, width),
+		ids:    make(map[string]int32, rules),
+		rows:   make([]pathRow, 0, rules),
+		grants: make([]pathGrant, 0, rules),
+	}
 }
 
 type pathRow struct {

@@ -33,7 +33,7 @@ func (p *place) String() string {
 	case !isWord(p.name):
 		return head + "[" + strconv.Quote(clip(p.name)) + "]"
 	case head == "":
-		return p.name
+		return strings.Clone(p.name) // a copy, so that chains of places stay on the stack
 	}
 	return head + "." + p.name
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"policyd.dev/policyd/enforce/landlock"
+	"policyd.dev/policyd/enforce/profile"
 	"policyd.dev/policyd/enforce/spawn"
 	"policyd.dev/policyd/internal/policy"
 	"policyd.dev/policyd/internal/testkernel"
@@ -36,7 +37,13 @@ func run(t *testing.T, body string, dir string, argv ...string) (string, int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rs, err := landlock.Build(c.Profile, sup)
+	return start(t, c.Profile, sup, dir, argv...)
+}
+
+// start runs a program under a profile and gives its output and exit code.
+func start(t *testing.T, p *profile.Profile, sup landlock.Support, dir string, argv ...string) (string, int) {
+	t.Helper()
+	rs, err := landlock.Build(p, sup)
 	if err != nil {
 		t.Fatal(err)
 	}
