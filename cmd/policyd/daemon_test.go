@@ -168,7 +168,7 @@ func ctx(t *testing.T) context.Context {
 
 func folder(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "pd")
+	dir, err := os.MkdirTemp("", "pd") //nolint:usetesting // the paths of sockets must be short
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"net"
 	"os/user"
 	"path"
@@ -55,6 +56,9 @@ type file struct {
 	Launcher     string  `yaml:"launcher"`
 }
 
+// levels are the names log.level takes; slog's own parser takes more.
+var levels = map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}
+
 // at is a path for validator.bad.
 func at(steps ...any) []any { return steps }
 
@@ -79,10 +83,8 @@ func (f *file) into(c *Config, v *validator) {
 	}
 	if l := f.Log; l != nil {
 		if l.Level != nil {
-			switch *l.Level {
-			case "debug", "info", "warn", "error":
-				c.Log.Level.UnmarshalText([]byte(*l.Level))
-			default:
+			level, ok := levels[*l.Level]
+			if c.Log.Level = level; !ok {
 				v.bad(at("log", "level"), "%q is not one of debug, info, warn, error", *l.Level)
 			}
 		}

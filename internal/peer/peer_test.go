@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 
 func listen(t *testing.T) (*net.UnixListener, string) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "peer")
+	dir, err := os.MkdirTemp("", "peer") //nolint:usetesting // other users must be able to enter it
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +151,7 @@ func executable(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, err := os.MkdirTemp("", "peer")
+	dir, err := os.MkdirTemp("", "peer") //nolint:usetesting // other users must be able to enter it
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -87,10 +87,8 @@ func toStatus(err error, requestID string) (st *status.Status, known bool) {
 		return has.GRPCStatus(), true
 	}
 	row, known := lookupCode(err)
-	text := ""
-	if known {
-		text = err.Error()
-	} else {
+	text := err.Error()
+	if !known {
 		row = codeRow{code: codes.Internal, reason: ReasonInternal}
 		text = "internal error; policyd's log has it under request id " + requestID
 	}

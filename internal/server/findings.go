@@ -68,7 +68,7 @@ func (e *findingsError) Error() string {
 }
 
 func (e *findingsError) Unwrap() []error {
-	out := []error{error(withDetails(errs.ErrInvalid, badRequest(e.found)))}
+	out := []error{withDetails(errs.ErrInvalid, badRequest(e.found))}
 	if e.large {
 		out = append(out, errs.ErrTooLarge)
 	}

@@ -239,9 +239,9 @@ func TestPanicsAndUnknownErrors(t *testing.T) {
 	info := &grpc.UnaryServerInfo{FullMethod: apiv1.AdminService_Status_FullMethodName}
 	streamInfo := &grpc.StreamServerInfo{FullMethod: apiv1.AdminService_Events_FullMethodName}
 	for name, fail := range map[string]func() error{
-		"panic":   func() error { panic("the secret") },
-		"nil map": func() error { var m map[string]int; m["x"] = 1; return nil },
-		"error":   func() error { return errors.New("the secret") },
+		"panic": func() error { panic("the secret") },
+		"index": func() error { return []error{}[len(os.Args)] },
+		"error": func() error { return errors.New("the secret") },
 	} {
 		_, unary := e.unary(ctx, nil, info, func(context.Context, any) (any, error) { return nil, fail() })
 		stream := e.stream(nil, &fakeStream{ctx: ctx}, streamInfo, func(any, grpc.ServerStream) error { return fail() })

