@@ -23,7 +23,8 @@ export KBUILD_BUILD_USER=policyd KBUILD_BUILD_HOST=test
 recipe=1 # raise when a step below changes what it makes
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 options=$here/uml.config
-keyring=/usr/share/keyrings/debian-archive-keyring.gpg
+# shellcheck source=test/apt-temp.sh
+. "$here/../apt-temp.sh"
 suite_old=bookworm          # has user-mode-linux 6.1
 suite_new=trixie-backports  # has linux-source-7.3
 
@@ -122,35 +123,10 @@ publish() {
 	link "$1" "$entry"
 }
 
-# The address of Debian's main archive as this machine's own apt uses it, in either form of sources.
-mirror() {
-	if [ -n "${POLICYD_DEBIAN_MIRROR:-}" ]; then
-		printf '%s' "$POLICYD_DEBIAN_MIRROR"
-		return
-	fi
-	local codename
-	codename=$(. /etc/os-release && printf '%s' "${VERSION_CODENAME:-}")
-	apt-get indextargets --format '$(REPO_URI) $(RELEASE) $(COMPONENT)' 'Identifier: Packages' 2>/dev/null |
-		awk -v own="$codename" '$3 == "main" && ($2 == own || $2 ~ /^(stable|oldstable|testing|sid|unstable|bookworm|trixie|forky)$/) { print $1; exit }'
-}
-
 apt_setup() {
-	local uri
-	command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null ||
-		die "apt-get and dpkg-deb not found: the kernels come from Debian packages"
-	[ "$(dpkg --print-architecture)" = amd64 ] || die "user-mode-linux runs on amd64 only"
-	[ -r "$keyring" ] || die "$keyring not found: apt-get install debian-archive-keyring"
-	uri=$(mirror)
-	[ -n "$uri" ] || die "no Debian archive in this machine's apt sources; set POLICYD_DEBIAN_MIRROR to its address"
-	mkdir -p "$work/apt/lists/partial" "$work/apt/cache/archives/partial" "$work/deb"
-	printf 'deb [arch=amd64 signed-by=%s] %s %s main\n' "$keyring" "$uri" "$suite_old" "$keyring" "$uri" "$suite_new" >"$work/apt/sources.list"
-	apt_opts=(-q
-		-o "Dir::Etc::sourcelist=$work/apt/sources.list" -o Dir::Etc::sourceparts=/dev/null
-		-o Dir::Etc::preferences=/dev/null -o Dir::Etc::preferencesparts=/dev/null
-		-o "Dir::State::lists=$work/apt/lists" -o "Dir::Cache=$work/apt/cache"
-		-o Acquire::Languages=none -o Acquire::Retries=3 -o APT::Sandbox::User=root
-		-o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false
-		-o Acquire::IndexTargets::deb::Contents-deb::DefaultEnabled=false)
+	command -v dpkg >/dev/null && [ "$(dpkg --print-architecture)" = amd64 ] || die "user-mode-linux runs on Debian's amd64 only"
+	apt_temp "$work/apt" "$suite_old" "$suite_new" 2>"$work/log" || die "$(cat "$work/log")"
+	mkdir -p "$work/deb"
 	step read the package lists -- apt-get "${apt_opts[@]}" -o APT::Update::Error-Mode=any update
 }
 
