@@ -71,13 +71,10 @@ func newRoot(a *app) *cobra.Command {
 	add(groupSandboxes, newRun(a), newExec(a), newPs(a), newLogs(a), newWait(a), newKill(a), newRm(a), newTop(a))
 	add(groupDaemon, newStatus(a), newEvents(a), newBackup(a), newRestore(a), newDB(a))
 	add(groupOther, newSchema(a), newCompletion(a), newVersion(a), newMan(a))
-	root.SetHelpCommandGroupID(groupOther)
+	help := newHelp()
+	help.GroupID = groupOther
+	root.SetHelpCommand(help)
 	root.InitDefaultHelpCmd()
-	for _, c := range root.Commands() {
-		if c.Name() == "help" {
-			c.Example = "  policyctl help run"
-		}
-	}
 	a.markRunning(root)
 	return root
 }

@@ -39,6 +39,7 @@ func newRun(a *app) *cobra.Command {
 			"TERM of the caller; then --env, then the policy's process.environment. --env NAME alone copies\n" +
 			"the caller's. The working directory is the caller's.\n\n" +
 			"Standard input is always carried, and closed when it ends here; -i is accepted for habit's sake.\n" +
+			"In a loop that reads the same input, give it </dev/null.\n" +
 			"With --tty the program gets a terminal of its own, of the size of this one. SIGINT, SIGTERM,\n" +
 			"SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM and SIGCONT are handed on to the program. At a terminal\n" +
 			"without --tty a second ^C within 3 seconds ends every process of the sandbox, a third leaves at\n" +

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	apiv1 "policyd.dev/policyd/api/policyd/v1"
@@ -207,7 +208,7 @@ func TestBadQuestions(t *testing.T) {
 	for _, c := range []struct {
 		words string
 		is    error
-	}{{"open /etc w", ErrQuestion}, {"exec /etc", ErrQuestion}, {"exec /nonexistent/x", os.ErrNotExist}, {"open /nonexistent/x/y r", os.ErrNotExist}} {
+	}{{"open /etc w", syscall.EISDIR}, {"exec /etc", syscall.EISDIR}, {"exec /nonexistent/x", os.ErrNotExist}, {"open /nonexistent/x/y r", os.ErrNotExist}} {
 		q, err := Parse(strings.Fields(c.words))
 		if err == nil {
 			_, err = q(d)

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"policyd.dev/policyd/enforce/profile"
 )
@@ -58,7 +59,7 @@ func (d *Decider) Open(path, mode string) (*Verdict, error) {
 	}
 	if dir {
 		if mode != "r" {
-			return nil, fmt.Errorf("%s is a directory, which cannot be opened for writing: %w", path, ErrQuestion)
+			return nil, fmt.Errorf("open %s for writing, whatever the policy says: %w", path, syscall.EISDIR)
 		}
 		return verdict(question, []*Check{d.path("directory", path, real, profile.FSReadDir)}), nil
 	}
@@ -89,7 +90,7 @@ func (d *Decider) Exec(path string) (*Verdict, error) {
 		return nil, fmt.Errorf("%s: %w", path, fs.ErrNotExist)
 	}
 	if dir {
-		return nil, fmt.Errorf("%s is a directory: %w", path, ErrQuestion)
+		return nil, fmt.Errorf("execute %s: %w", path, syscall.EISDIR)
 	}
 	const req = profile.FSExecute | profile.FSReadFile
 	checks := []*Check{d.path("program", path, real, req)}
