@@ -236,6 +236,10 @@ func (r *random) step(st *stage, s *step) bool {
 		if s.op.Kind == profile.OpExchange || r.IntN(3) == 0 {
 			s.op.NewPath = pick(all, files)
 		}
+		// A mount's root has no parent in the kernel's eyes. As it is a directory,
+		// linking it never succeeds; only which error comes first is another.
+		n := st.m.look(s.op.Path).node
+		return s.op.Kind != profile.OpLink || n == nil || !n.mounted
 	case profile.OpConnectUnix:
 		s.op.Path = pick(socks, socks, socks, all)
 		if n := st.m.look(s.op.Path).node; n == nil {
