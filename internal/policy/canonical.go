@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
+	"math"
 	"sort"
 	"strconv"
 	"unicode/utf8"
@@ -16,7 +17,7 @@ import (
 
 // Canonical gives the one encoding of a message that digests are taken over:
 // JSON with sorted keys, without spaces and without default values
-// (docs/formats.md).
+// (docs/formats.md). It takes any message, not only documents.
 func Canonical(m proto.Message) []byte { return appendMessage(nil, m.ProtoReflect()) }
 
 // ContentDigest is "sha256:" and the hash of a document's canonical content and
@@ -75,20 +76,20 @@ func appendMessage(b []byte, m protoreflect.Message) []byte {
 }
 
 func appendMap(b []byte, m protoreflect.Map, value protoreflect.FieldDescriptor) []byte {
-	keys := make([]string, 0, m.Len())
+	keys := make([]protoreflect.MapKey, 0, m.Len())
 	m.Range(func(k protoreflect.MapKey, _ protoreflect.Value) bool {
-		keys = append(keys, k.String())
+		keys = append(keys, k)
 		return true
 	})
-	sort.Strings(keys)
+	sort.Slice(keys, func(i, j int) bool { return keys[i].String() < keys[j].String() })
 	b = append(b, '{')
 	for i, k := range keys {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = appendString(b, k)
+		b = appendString(b, k.String())
 		b = append(b, ':')
-		b = appendValue(b, m.Get(protoreflect.ValueOfString(k).MapKey()), value)
+		b = appendValue(b, m.Get(k), value)
 	}
 	return append(b, '}')
 }
@@ -105,8 +106,12 @@ func appendValue(b []byte, v protoreflect.Value, f protoreflect.FieldDescriptor)
 		return appendString(b, v.String())
 	case protoreflect.BytesKind: // in requests: the text of files
 		return appendString(b, base64.StdEncoding.EncodeToString(v.Bytes()))
+	case protoreflect.FloatKind, protoreflect.DoubleKind: // by their bits: they have many texts
+		return strconv.AppendUint(b, math.Float64bits(v.Float()), 10)
+	case protoreflect.Int32Kind, protoreflect.Sint32Kind, protoreflect.Sfixed32Kind, protoreflect.Int64Kind, protoreflect.Sint64Kind, protoreflect.Sfixed64Kind:
+		return strconv.AppendInt(b, v.Int(), 10)
 	}
-	return strconv.AppendUint(b, v.Uint(), 10) // the documents have no other kind of number
+	return strconv.AppendUint(b, v.Uint(), 10)
 }
 
 // appendString writes a JSON string: only ", \ and what is below U+0020 is

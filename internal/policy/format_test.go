@@ -203,6 +203,14 @@ func TestCanonical(t *testing.T) {
 	if got != digest || got != ContentDigest(d.Resource, []*apiv1.Pin{pins[1], pins[0]}) {
 		t.Error(got)
 	}
+	request := &apiv1.RunRequest{Request: &apiv1.RunRequest_Signal{Signal: -9}}
+	if got := string(Canonical(request)); got != `{"signal":-9}` {
+		t.Error(got)
+	}
+	apply := &apiv1.ApplyRequest{Files: []*apiv1.SourceFile{{Name: "a", Content: []byte{0, 0xff}}}, Expect: &apiv1.Expectation{}, Strict: true}
+	if got := string(Canonical(apply)); got != `{"expect":{},"files":[{"content":"AP8=","name":"a"}],"strict":true}` {
+		t.Error(got)
+	}
 	with := mustParse(t, layerText(7, "handles: {}", "scope: [signal]"))
 	without := mustParse(t, layerText(7, "scope: [signal]"))
 	if ContentDigest(with.Resource, nil) == ContentDigest(without.Resource, nil) {
