@@ -57,13 +57,16 @@ func (e *Errors) Unwrap() []error {
 
 // add appends a finding unless there are too many already.
 func (e *Errors) add(f *apiv1.Finding) {
-	if len(e.findings) >= maxFindings {
+	if e.full() {
 		e.more++
 		return
 	}
 	f.Severity = apiv1.Finding_SEVERITY_ERROR
 	e.findings = append(e.findings, f)
 }
+
+// full tells that further errors are only counted.
+func (e *Errors) full() bool { return len(e.findings) >= maxFindings }
 
 // err gives nil when nothing was found, and else the errors in the order of the text.
 func (e *Errors) err() error {

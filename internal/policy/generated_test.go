@@ -171,6 +171,7 @@ func limitsTable() string {
 		{"paths of a compilation, after variables and fragments", MaxExpansion},
 		{"variables and parameters of a document", MaxVariables},
 		{"members of a variable", MaxMembers},
+		{"folders in `within`", MaxWithin},
 		{"bytes of a path", MaxPathBytes},
 		{"bytes of a name in a path", profile.MaxName},
 		{"fragments of a document, with all they include", MaxIncludes},

@@ -15,6 +15,7 @@ const (
 	MaxRules        = 1 << 18 // paths and port ranges of a document, before variables
 	MaxVariables    = 256     // variables and parameters of a document
 	MaxMembers      = 4096    // of a variable
+	MaxWithin       = 64      // folders that a parameter's value may lie in
 	MaxExpansion    = 1 << 20 // paths of a compilation, after variables and fragments
 	MaxIncludes     = 256     // fragments of a document, with all they include
 	MaxEnvironment  = 256     // variables of process.environment

@@ -221,6 +221,7 @@ func TestParseTooLarge(t *testing.T) {
 		"expansion": policyText(7, "variables: {a: ["+strings.Repeat("/a,", 2000)+"]}", `layers: [{paths: [{allow: [read], at: ["${a}", "${a}${a}${a}", "/x${a}/${a}"]}, {allow: [read], at: ["${a}/x"]}]}]`),
 		"labels":    "apiVersion: policyd/v1\nkind: Fragment\nmetadata: {name: a, labels: {" + numbered("k%d: v, ", MaxLabels+1) + "}}\nspec: {abi: 1}\n",
 		"members":   policyText(7, "variables: {a: ["+strings.Repeat("/a,", MaxMembers+1)+"]}", "layers: [{}]"),
+		"within":    policyText(7, "parameters: [{name: a, within: ["+strings.Repeat("/a,", MaxWithin+1)+"]}]", "layers: [{}]"),
 		"variables": policyText(7, "variables: {"+numbered("k%d: v, ", MaxVariables+1)+"}", "layers: [{}]"),
 		"includes":  layerText(7, "include: ["+numbered("f%d, ", MaxIncludes+1)+"]"),
 	} {

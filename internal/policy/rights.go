@@ -57,6 +57,10 @@ func (r *reporter) rights(kind profile.Kind, names []string, abi int, p *place) 
 		if !ok {
 			var mask profile.Access
 			if mask, ok = parseMask(name); !ok {
+				if r.errors.full() {
+					r.errors.more++
+					continue
+				}
 				at := p.at(i)
 				r.addf(codeUnknownRight, &at, "unknown %s right %q%s", kind, clip(name), r.suggestRight(kind, name))
 				continue

@@ -60,6 +60,10 @@ func (r *reporter) variables(sets map[string]*apiv1.StringList, params []*apiv1.
 		}
 		seen[name] = true
 		within := here.key("within")
+		if len(param.GetWithin()) > MaxWithin {
+			r.addf(codeTooLarge, &within, "%d folders, at most %d", len(param.GetWithin()), MaxWithin)
+			continue
+		}
 		for j, dir := range param.GetWithin() {
 			if _, err := cleanPath(dir); err != nil {
 				member := within.at(j)
@@ -74,6 +78,7 @@ func (r *reporter) variables(sets map[string]*apiv1.StringList, params []*apiv1.
 		for _, v := range set {
 			if _, err := parameterValue(param, v); err != nil {
 				r.addf(codeBadParameter, &here, "the default of parameter %s: %v", name, err)
+				break
 			}
 		}
 	}
@@ -119,7 +124,7 @@ func parameterValue(param *apiv1.Parameter, v string) (string, error) {
 			return clean, nil
 		}
 	}
-	return "", fmt.Errorf("%q is not within %s", clip(v), strings.Join(param.GetWithin(), ", "))
+	return "", fmt.Errorf("%q is not within %s", clip(v), clip(strings.Join(param.GetWithin(), ", ")))
 }
 
 // setParameters puts the values given at start in place of the stand-ins.
