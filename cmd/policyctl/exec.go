@@ -12,6 +12,7 @@ import (
 
 	"policyd.dev/policyd/enforce/landlock"
 	"policyd.dev/policyd/enforce/spawn"
+	"policyd.dev/policyd/internal/cli"
 	"policyd.dev/policyd/internal/errs"
 )
 
@@ -102,7 +103,7 @@ func (a *app) confine(ctx context.Context, ref string, files []string, set map[s
 	// From here on the thread is changed for good; execve makes it the process.
 	runtime.LockOSThread()
 	if label := c.process.GetSmackLabel(); label != "" {
-		if err := setSmackLabel(label); err != nil {
+		if err := cli.SetSmackLabel(label); err != nil {
 			return err
 		}
 	}

@@ -2,10 +2,8 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
-	"strings"
 
 	"policyd.dev/policyd/enforce/spawn"
 	"policyd.dev/policyd/internal/errs"
@@ -42,23 +40,4 @@ func parseUmask(s string) (int, error) {
 		return 0, fmt.Errorf("umask %q: %w: want an octal number up to 0777", s, errs.ErrInvalid)
 	}
 	return int(n), nil
-}
-
-// smackCurrent is the label of the calling thread; it is there when Smack is active.
-const smackCurrent = "/proc/thread-self/attr/smack/current"
-
-// setSmackLabel labels the calling thread, which must be locked, and reads the
-// label again: what was asked for is what the program gets.
-func setSmackLabel(label string) error {
-	if err := os.WriteFile(smackCurrent, []byte(label), 0); err != nil {
-		return fmt.Errorf("label %q: %w: %w", label, errs.ErrSmackUnavailable, err)
-	}
-	got, err := os.ReadFile(smackCurrent)
-	if err != nil {
-		return fmt.Errorf("label %q: %w: %w", label, errs.ErrSmackUnavailable, err)
-	}
-	if have := strings.TrimRight(string(got), "\n\x00"); have != label {
-		return fmt.Errorf("label %q: %w: the kernel made %q of it", label, errs.ErrSmackUnavailable, have)
-	}
-	return nil
 }
