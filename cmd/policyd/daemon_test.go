@@ -126,6 +126,16 @@ func (p *process) told(line string) {
 	}
 }
 
+// logs waits for a word in the log, which comes through a pipe.
+func (p *process) logs(want string) {
+	p.t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(p.out.String(), want); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			p.t.Fatalf("the log lacks %q:\n%s", want, p.out)
+		}
+	}
+}
+
 func (p *process) socket() string { return filepath.Join(p.dir, "state", "run", "policyd.sock") }
 
 func (p *process) signal(sig syscall.Signal) {
@@ -309,18 +319,14 @@ func TestReload(t *testing.T) {
 		p.signal(syscall.SIGHUP)
 		p.told("RELOADING=1")
 		p.told("READY=1")
-		if !strings.Contains(p.out.String(), want) {
-			t.Errorf("log lacks %q:\n%s", want, p.out)
-		}
+		p.logs(want)
 	}
 	write("log: {level: debug}\nstore: {keepVersions: 7}\n")
 	hup(`"key":"store"`)
 	if _, err := apiv1.NewAdminServiceClient(p.dial()).Status(ctx(t), &apiv1.StatusRequest{}); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(p.out.String(), "AdminService/Status") {
-		t.Errorf("level debug is not in effect:\n%s", p.out)
-	}
+	p.logs("AdminService/Status") // at level debug
 	write("log: {level: loud}\n")
 	hup("nothing is changed")
 	p.signal(syscall.SIGTERM)

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -18,7 +20,7 @@ const maxSocketPath = 107
 
 // ListenUnix listens on a path with exactly this mode and group; gid -1 keeps the process's own.
 //
-// At no moment is the socket more open than that: it is bound under a umask that leaves it to its
+// At no moment is the socket more open than that: it is bound with a mode that leaves it to its
 // owner, and only then given away. A lock file beside it tells a live daemon from a socket that a dead one
 // left: the first is an error, the second is replaced. The folder is made when it is missing,
 // and refused when others could put another socket in this one's place.
@@ -100,11 +102,7 @@ func bindUnix(path string, mode fs.FileMode, gid int) (*net.UnixListener, error)
 			return nil, err
 		}
 	}
-	// The umask is the process's. Nothing else of policyd makes files while it begins to listen, and
-	// what did would get fewer permissions, not more.
-	old := unix.Umask(0o177)
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	unix.Umask(old)
+	l, err := bindForOwner(path)
 	if err != nil {
 		return nil, err
 	}
@@ -119,6 +117,22 @@ func bindUnix(path string, mode fs.FileMode, gid int) (*net.UnixListener, error)
 		return nil, err
 	}
 	return l, nil
+}
+
+// bindForOwner binds a socket that its owner alone can connect to. bind(2) makes the name with the mode of the socket's own
+// inode, less the umask (unix_bind_bsd in net/unix/af_unix.c), so that is set first. The umask itself is the whole
+// process's, and left alone: other threads are making files.
+func bindForOwner(path string) (*net.UnixListener, error) {
+	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+		var inner error
+		err := c.Control(func(fd uintptr) { inner = unix.Fchmod(int(fd), 0o600) })
+		return errors.Join(err, inner)
+	}}
+	l, err := lc.Listen(context.Background(), "unix", path)
+	if err != nil {
+		return nil, err
+	}
+	return l.(*net.UnixListener), nil
 }
 
 // unixListener gives back the lock after the socket is gone. The lock's file stays: removing it

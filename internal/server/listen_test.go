@@ -42,6 +42,21 @@ func TestListenUnixModes(t *testing.T) {
 	}
 }
 
+// There is no moment in which more than the owner could connect: the name appears like that, whatever the umask.
+func TestSocketAppearsClosed(t *testing.T) {
+	old := unix.Umask(0)
+	defer unix.Umask(old)
+	path := filepath.Join(openDir(t), "s")
+	l, err := bindForOwner(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if info, err := os.Lstat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("after bind: %v, %v", info.Mode(), err)
+	}
+}
+
 func TestListenUnixGroup(t *testing.T) {
 	testkernel.RequireRoot(t)
 	path := filepath.Join(openDir(t), "s")
