@@ -100,6 +100,7 @@ func crashConfig(dir string, st *store.Store, c spawn.Containment) Config {
 func crashProfile(dir string) (*profile.Profile, string) {
 	b := profile.NewBuilder([]profile.Layer{{Name: "test", FS: profile.Handled(profile.FS, 1)}})
 	b.AddPath(0, "/", profile.FSExecute|profile.FSReadFile|profile.FSReadDir, false, profile.Fail)
+	b.AddPath(0, "/dev/null", profile.FSReadFile|profile.FSWriteFile, false, profile.Fail)
 	b.AddPath(0, dir, profile.Handled(profile.FS, 1), false, profile.Fail)
 	p, err := b.Build()
 	if err != nil {
@@ -122,6 +123,7 @@ type crashed struct {
 	dir, root string
 	cont      spawn.Containment
 	acked     map[string]string // request: sandbox
+	left      bool              // sandboxes of a killed policyd are still to be ended
 }
 
 // crash runs a policyd in dir and kills it when until returns.
@@ -145,6 +147,8 @@ func (c *crashed) crash(t *testing.T, what string, until func(acks <-chan string
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	c.left = true
+	defer cmd.Process.Kill() // also when the test gives up
 	acks := make(chan string, 1<<16)
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -182,7 +186,7 @@ func (c *crashed) restart(t *testing.T) (*Manager, *store.Store) {
 	cfg := crashConfig(c.dir, st, c.cont)
 	cfg.CgroupRoot = c.root
 	cfg.Log = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
-	m, err := New(t.Context(), cfg)
+	m, err := New(context.Background(), cfg) // also in a cleanup
 	if err != nil {
 		st.Close()
 		t.Fatal(err)
@@ -200,11 +204,18 @@ func newCrashed(t *testing.T, containment string) *crashed {
 	if landlock.Probe().State != landlock.Available {
 		testkernel.Skip(t, "Landlock", "use a kernel with CONFIG_SECURITY_LANDLOCK and landlock in lsm=")
 	}
+	t.Cleanup(func() {
+		if c.left {
+			m, st := c.restart(t)
+			c.finish(t, m, st)
+		}
+	})
 	return c
 }
 
 func (c *crashed) finish(t *testing.T, m *Manager, st *store.Store) {
 	t.Helper()
+	c.left = false
 	stopAll(t, m)
 	if err := st.Close(); err != nil {
 		t.Error(err)

@@ -1,15 +1,19 @@
 package sandbox
 
 import (
+	"errors"
+	"log/slog"
 	"os"
 	"runtime"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"policyd.dev/policyd/enforce/landlock"
 	"policyd.dev/policyd/enforce/spawn"
+	"policyd.dev/policyd/internal/errs"
 )
 
 // statusValue is a number of /proc/self/status, as proc_pid_status(5) names it.
@@ -74,25 +78,71 @@ func TestIdleSandboxes(t *testing.T) {
 // Memory of policyd for each of 1,000 sandboxes alive; the bound is 64 KiB.
 func BenchmarkIdleSandboxes(b *testing.B) {
 	const n = 1000
-	cfg := testConfig(b, "cgroup")
-	m := newTestManager(b, cfg)
-	for b.Loop() {
-		startMany(b, m, 10) // what comes once
-		runtime.GC()
-		before := statusValue(b, "VmRSS")
-		startMany(b, m, n)
-		if err := m.ledger.flush(b.Context()); err != nil {
+	b.Run("detached", func(b *testing.B) {
+		m := newTestManager(b, testConfig(b, "cgroup"))
+		for b.Loop() {
+			measureIdle(b, m, n, func() { startMany(b, m, n) })
+		}
+	})
+	b.Run("attached", func(b *testing.B) {
+		m := newTestManager(b, testConfig(b, "cgroup"))
+		r := testRequest(b, b.TempDir(), "sleep", "1000")
+		for b.Loop() {
+			measureIdle(b, m, n, func() {
+				for range n {
+					a, err := m.Run(b.Context(), r)
+					if err != nil {
+						b.Fatal(err)
+					}
+					go func() {
+						defer a.Close()
+						if err := a.Stream(b.Context(), newOutput().send); err != nil {
+							b.Error(err)
+						}
+					}()
+				}
+			})
+		}
+	})
+}
+
+func measureIdle(b *testing.B, m *Manager, n int, start func()) {
+	b.Helper()
+	startMany(b, m, 10) // what comes once
+	runtime.GC()
+	before := statusValue(b, "VmRSS")
+	start()
+	if err := m.ledger.flush(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	runtime.GC()
+	b.ReportMetric(float64(statusValue(b, "VmRSS")-before)/float64(n), "KiB/sandbox")
+	b.ReportMetric(float64(statusValue(b, "Threads")), "threads")
+	for _, box := range m.all() {
+		if err := m.Signal(box.id, 0, true); err != nil && !errors.Is(err, errs.ErrNotRunning) {
+			b.Error(err)
+		}
+		<-box.done
+	}
+}
+
+// What it costs a second to look after the logs of 1,000 idle sandboxes.
+func BenchmarkSweepIdleLogs(b *testing.B) {
+	k, err := newLogKeeper(b.TempDir(), Config{Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		b.Fatal(err)
+	}
+	for range 1000 {
+		id := newID()
+		if err := k.mkdir(id); err != nil {
 			b.Fatal(err)
 		}
-		runtime.GC()
-		b.ReportMetric(float64(statusValue(b, "VmRSS")-before)/n, "KiB/sandbox")
-		b.ReportMetric(float64(statusValue(b, "Threads")), "threads")
-		for _, box := range m.all() {
-			if err := m.Signal(box.id, 0, true); err != nil {
-				b.Error(err)
-			}
-			<-box.done
-		}
+		k.add(id, 1, minLogLimit)
+	}
+	now := time.Now()
+	for b.Loop() {
+		now = now.Add(2 * sweepIdle)
+		k.sweep(now)
 	}
 }
 

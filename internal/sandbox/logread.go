@@ -121,7 +121,7 @@ func (k *logKeeper) readers(id string, o LogOptions) ([]*logReader, error) {
 	k.mu.Lock()
 	b := k.boxes[id]
 	k.mu.Unlock()
-	files := [2]*logFile{}
+	var files [2]*logFile
 	if b != nil {
 		files = b.files
 	} else {

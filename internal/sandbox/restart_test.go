@@ -4,6 +4,8 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -68,6 +70,40 @@ func TestExitAfterRestart(t *testing.T) {
 				}
 				c.checkEvents(t, m, st, 0)
 			})
+		}
+	})
+}
+
+// What got away by double fork is still held after a restart: it ends with its sandbox.
+func TestDescendantsAfterRestart(t *testing.T) {
+	eachContainment(t, func(t *testing.T, containment string) {
+		c := newCrashed(t, containment)
+		script := `setsid sh -c 'sleep 1000 & echo $! > "$0".new; mv "$0".new "$0"; exec sleep 1000' "$1" </dev/null >/dev/null 2>&1 &
+			while ! [ -e "$1".go ]; do sleep 0.02; done; exit 0`
+		mark := filepath.Join(c.dir, "marks", "one")
+		pid := 0
+		c.crash(t, script, func(acks <-chan string) {
+			<-acks
+			eventually(t, "the daemon runs", func() bool {
+				data, err := os.ReadFile(mark)
+				pid, _ = strconv.Atoi(strings.TrimSpace(string(data)))
+				return err == nil && pid > 0
+			})
+		})
+		m, st := c.restart(t)
+		defer c.finish(t, m, st)
+		usage := m.Usage()
+		if len(usage) != 1 || usage[0].GetProcesses() < 3 {
+			t.Errorf("after the restart %v is used", usage)
+		}
+		if err := os.WriteFile(mark+".go", nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := m.Wait(t.Context(), c.acked["one"]); err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) && !isZombie(pid) {
+			t.Errorf("daemon %d outlived its sandbox: %v", pid, err)
 		}
 	})
 }
