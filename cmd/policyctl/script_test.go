@@ -61,13 +61,21 @@ func (w withDaemons) Run() int {
 	return w.m.Run()
 }
 
-func TestScripts(t *testing.T) {
+func TestScripts(t *testing.T) { scripts(t, "testdata/script") }
+
+// These need two users.
+func TestRootScripts(t *testing.T) {
+	testkernel.RequireRoot(t)
+	testkernel.RequireTool(t, "setpriv", "apt-get install util-linux")
+	scripts(t, "testdata/rootscript")
+}
+
+func scripts(t *testing.T, dir string) {
 	if sup := landlock.Probe(); sup.Err != nil {
 		testkernel.Skip(t, "Landlock", sup.Err.Error())
 	}
 	testscript.Run(t, testscript.Params{
-		Dir:                 "testdata/script",
-		RequireExplicitExec: false,
+		Dir: dir,
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("POLICYD_SOCKET", "unix://"+filepath.Join(env.WorkDir, "state/run/policyd.sock"))
 			env.Setenv("HOME", env.WorkDir)
@@ -82,8 +90,6 @@ func TestScripts(t *testing.T) {
 				return err == nil, nil
 			case "newest-abi":
 				return landlock.Probe().ABI >= profile.MaxABI, nil
-			case "root":
-				return os.Geteuid() == 0, nil
 			}
 			return false, fmt.Errorf("unknown condition %q", cond)
 		},
