@@ -197,7 +197,7 @@ func TestSupervised(t *testing.T) {
 		s := newTestSpawner(t, 1)
 		rs := openPolicy(t, support(t))
 		status := filepath.Join(t.TempDir(), "status")
-		cmd := sh("umask; ulimit -n; ls /proc/self/fd | wc -l; grep -E 'NoNewPrivs|SigIgn' /proc/self/status; touch /tmp/x 2>/dev/null || echo denied; exit 5")
+		cmd := sh("umask; ulimit -n; ls /proc/self/fd | wc -l; grep -E 'NoNewPrivs|SigIgn' /proc/self/status; mkdir " + filepath.Join(t.TempDir(), "new") + " 2>/dev/null || echo denied; exit 5")
 		cmd.Umask, cmd.Limits, cmd.StatusFile = ptr(0o027), []Limit{{unix.RLIMIT_NOFILE, "nofile", 77, 77}}, status
 		cmd.Group = newGroup(t, c)
 		out, st := output(t, s, cmd, rs)
