@@ -63,6 +63,7 @@ type compilation struct {
 	layers   []profile.Layer
 
 	ids     map[string]int32 // index of a path in rows
+	next    int32            // the row after the last one met
 	rows    []pathRow
 	masks   []profile.Access // len(rows) * cap(layers)
 	ports   []portRange
@@ -112,7 +113,11 @@ type portRange struct {
 func (c *compilation) collect(s *ruleSet, layer int, from *scope) {
 	width := cap(c.layers)
 	s.path = func(rule, _ int, path string, access profile.Access, quiet bool, missing profile.Missing) {
-		id, ok := c.ids[path]
+		// Layers mostly name the same paths in the same order.
+		id, ok := c.next, int(c.next) < len(c.rows) && c.rows[c.next].path == path
+		if !ok {
+			id, ok = c.ids[path]
+		}
 		if !ok {
 			id = int32(len(c.rows))
 			c.ids[path] = id
@@ -121,6 +126,7 @@ func (c *compilation) collect(s *ruleSet, layer int, from *scope) {
 				c.masks = append(c.masks, 0)
 			}
 		}
+		c.next = id + 1
 		if missing == profile.Fail {
 			c.rows[id].missing = profile.Fail
 		}
