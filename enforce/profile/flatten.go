@@ -125,6 +125,10 @@ func (f *flattener) and(kind Kind, masks []Access) Access {
 func (f *flattener) paths() []PathRow {
 	var rows []PathRow
 	granted := make([]Access, len(f.p.Paths)) // flat, by row of p
+	var fromRoot Access
+	if root, _ := f.p.findPath("/", len(f.p.Paths)); root >= 0 {
+		fromRoot = f.and(FS, f.p.Paths[root].Access)
+	}
 	for i := range f.p.Paths {
 		r := &f.p.Paths[i]
 		granted[i] = f.and(FS, f.ix.masks(i))
@@ -143,7 +147,10 @@ func (f *flattener) paths() []PathRow {
 		// Not all that is granted here: a rule that repeats what those above
 		// it grant would carry that along to another path of the same inode.
 		// But what all layers grant right here holds on every path.
-		mask := own | granted[i]&^above
+		// And what "/" grants holds on every path too. Repeating it is for the
+		// renames in another mount, which do not see the rule on "/"
+		// (Move.Mounted): where some layer repeats it, so must the flat one.
+		mask := own | granted[i]&^above | any&fromRoot
 		if mask == 0 {
 			continue
 		}

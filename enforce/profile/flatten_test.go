@@ -74,6 +74,27 @@ func TestFlattenMoves(t *testing.T) {
 	}
 }
 
+// In another mount than that of "/" the kernel does not compare what the rule
+// on "/" grants. Where the layers let a rename through, so must the flat one:
+// it keeps what a row repeats of "/".
+func TestFlattenRepeatsRoot(t *testing.T) {
+	const refer = FSRefer
+	p := build(t, []Access{refer, refer | FSMakeSym}, rule{1, "/", refer}, rule{1, "/m/a", refer}, rule{1, "/m/b", refer},
+		rule{2, "/", refer}, rule{2, "/m", refer}, rule{2, "/m/a", refer})
+	f, err := Flatten(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, mv := range []Move{
+		{Op: Exchange, Old: "/m/a/d", New: "/m/b/d", OldType: Directory, NewType: Directory, Mounted: true},
+		{Op: Rename, Old: "/m/b/d", New: "/m/a/d", OldType: Directory, Mounted: true},
+	} {
+		if x, y := p.DecideMove(mv), f.Profile.DecideMove(mv); !x.Allowed || !y.Allowed {
+			t.Errorf("%+v: layers %v, flat %v", mv, x.Errno, y.Errno)
+		}
+	}
+}
+
 // moveProfile makes layers that often let objects move.
 func moveProfile(r *rand.Rand) *Profile {
 	const rights = FSRefer | FSReadFile | FSReadDir | FSMakeReg | FSRemoveFile

@@ -16,15 +16,27 @@ type node struct {
 	program  bool             // a file that can be executed
 	live     bool             // a socket somebody listens at
 	stage    int              // the layers that one is under
-	fs       int              // the file system it is in; a mount point is the root of its own
-	mounted  bool
+	dead     bool             // a directory that was removed; a bind mount may still lead to it
 	rules    []rule
+}
+
+// mountKey is where something is mounted: on a directory as seen in a mount.
+type mountKey struct {
+	mount int
+	on    *node
+}
+
+type mounted struct {
+	mount int
+	root  *node
 }
 
 // model is the tree as it should be, and the rules where they are now.
 type model struct {
 	dir      string // the tree, on disk
 	root     *node
+	mounts   map[mountKey]mounted
+	made     []bool // by entry of the scenario: it could be made
 	outer    []rule // on paths that are not in the tree
 	layers   []profile.Layer
 	ports    []portRule
@@ -35,20 +47,9 @@ type model struct {
 }
 
 func newModel(sc *scenario, at string) *model {
-	m := &model{dir: at, layers: sc.layers, ports: sc.ports, changed: true, root: &node{kind: dir, children: map[string]*node{}}}
-	mounts := 0
+	m := &model{dir: at, layers: sc.layers, ports: sc.ports, changed: true, root: &node{kind: dir, children: map[string]*node{}}, mounts: map[mountKey]mounted{}}
 	for i := range sc.tree {
-		e := &sc.tree[i]
-		at := m.look(e.path)
-		if at.err != 0 || at.node != nil {
-			continue // a scenario being shrunk may have lost what is above
-		}
-		n := &node{kind: e.kind, program: e.kind == file, live: e.kind == sock, stage: e.stage, fs: at.parent.fs, mounted: e.mount}
-		if e.mount {
-			mounts++
-			n.fs = mounts
-		}
-		m.make(at, n)
+		m.made = append(m.made, m.add(&sc.tree[i]))
 	}
 	for _, r := range sc.rules {
 		at := m.look(r.path)
@@ -62,19 +63,56 @@ func newModel(sc *scenario, at string) *model {
 	return m
 }
 
+// add makes an entry; false when what it needs is not there, which happens in a
+// scenario being shrunk.
+func (m *model) add(e *entry) bool {
+	at, source := m.look(e.path), place{}
+	if at.err != 0 || at.node != nil {
+		return false
+	}
+	if e.source != "" {
+		if source = m.look(e.source); source.node == nil || source.node.kind != dir {
+			return false
+		}
+	}
+	n := &node{kind: e.kind, program: e.kind == file, live: e.kind == sock, stage: e.stage}
+	m.make(at, n)
+	if e.mount {
+		root := source.node
+		if root == nil {
+			root = &node{kind: dir, children: map[string]*node{}}
+		}
+		m.mounts[mountKey{at.mount, n}] = mounted{len(m.mounts) + 1, root}
+	}
+	return true
+}
+
 // place is what a path leads to.
 type place struct {
 	parent *node // nil for the tree itself
 	name   string
-	node   *node // nil when nothing is there
+	mount  int   // of the parent
+	entry  *node // nil when nothing is there
+	node   *node // the entry, or the root of what is mounted on it
+	inside int   // the mount of node
 	err    syscall.Errno
-	way    []*node // from the tree to the parent
+	way    []*node // from the root of the parent's mount to the parent
+}
+
+// mountPoint tells whether something is mounted on n, in whatever mount.
+func (m *model) mountPoint(n *node) bool {
+	for k := range m.mounts {
+		if k.on == n {
+			return true
+		}
+	}
+	return false
 }
 
 // look walks a path of the scenario that is in the tree.
 func (m *model) look(path string) place {
 	if path == "." {
-		return place{node: m.root}
+		return place{entry: m.root, node: m.root}
 	}
 	p := place{node: m.root}
 	for name := range strings.SplitSeq(path, "/") {
@@ -84,9 +122,19 @@ func (m *model) look(path string) place {
 		case p.node.kind != dir:
 			return place{err: syscall.ENOTDIR}
 		}
-		p.parent, p.name = p.node, name
+		if p.inside != p.mount {
+			p.way = nil
+		}
+		p.parent, p.name, p.mount = p.node, name, p.inside
 		p.way = append(p.way, p.parent)
-		p.node = p.parent.children[name]
+		p.entry = p.parent.children[name]
+		p.node = p.entry
+		if over, ok := m.mounts[mountKey{p.mount, p.entry}]; ok {
+			p.node, p.inside = over.root, over.mount
+		}
+	}
+	if p.parent.dead {
+		p.err = syscall.ENOENT // found out only when the last name is looked up
 	}
 	return p
 }
@@ -109,24 +157,30 @@ func (m *model) make(at place, n *node) {
 		n.children = map[string]*node{}
 	}
 	at.parent.children[at.name] = n
-	m.changed = m.changed || n.ruled()
+	m.changed = m.changed || n.ruled() || len(m.mounts) > 0
+	n.dead = false
 }
 
 func (m *model) remove(at place) {
 	delete(at.parent.children, at.name)
-	m.changed = m.changed || at.node.ruled()
+	m.changed = m.changed || at.entry.ruled() || len(m.mounts) > 0
+	at.entry.dead = at.entry.kind == dir
 }
 
 // walk visits every name in the tree, in order.
 func (m *model) walk(visit func(path string, n *node)) {
-	var down func(path string, n *node)
-	down = func(path string, n *node) {
+	var down func(path string, mount int, n *node)
+	down = func(path string, mount int, n *node) {
 		visit(path, n)
 		for _, name := range slices.Sorted(maps.Keys(n.children)) {
-			down(strings.TrimPrefix(path+"/"+name, "./"), n.children[name])
+			at := mounted{mount, n.children[name]}
+			if over, ok := m.mounts[mountKey{mount, at.root}]; ok {
+				at = over
+			}
+			down(strings.TrimPrefix(path+"/"+name, "./"), at.mount, at.root)
 		}
 	}
-	down(".", m.root)
+	down(".", 0, m.root)
 }
 
 // profile gives the profile with every rule at all names its inode has now.
@@ -185,8 +239,7 @@ func (m *model) question(s *step, port func(string) uint16) (profile.Operation, 
 	}
 	if op.NewPath != "" {
 		f.NewType = m.typeOf(op.NewPath)
-		to := m.look(op.NewPath).parent
-		f.Mounted = m.mounted || to != nil && to.fs > 0
+		f.Mounted = m.mounted || m.look(op.NewPath).mount > 0
 		op.NewPath = m.path(op.NewPath)
 	}
 	return op, f
@@ -226,18 +279,18 @@ func (m *model) apply(s *step) {
 		switch {
 		case s.op.Open&profile.OpenPath != 0 || strings.HasPrefix(s.op.Path, "/"):
 		case at.node == nil:
-			m.make(at, &node{kind: file, fs: at.parent.fs})
+			m.make(at, &node{kind: file})
 		case s.op.Open&profile.OpenTruncate != 0:
 			at.node.program = false
 		}
 	case profile.OpTruncate:
 		at.node.program = false
 	case profile.OpMkdir:
-		m.make(at, &node{kind: dir, fs: at.parent.fs})
+		m.make(at, &node{kind: dir})
 	case profile.OpMknod:
-		m.make(at, &node{kind: s.kind, fs: at.parent.fs})
+		m.make(at, &node{kind: s.kind})
 	case profile.OpSymlink:
-		m.make(at, &node{kind: symlink, fs: at.parent.fs})
+		m.make(at, &node{kind: symlink})
 	case profile.OpUnlink, profile.OpRmdir:
 		m.remove(at)
 	case profile.OpLink:

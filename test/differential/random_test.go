@@ -16,6 +16,7 @@ type random struct {
 	h       *host
 	steps   int
 	signals bool
+	moves   bool // mostly renames and links, and what decides on those
 }
 
 // newScenario makes tree, layers and rules. The same seed and number give the
@@ -25,18 +26,18 @@ func newScenario(h *host, seed, n uint64) *scenario {
 	r.steps = 20 + r.IntN(40)
 	r.signals = r.IntN(8) == 0
 	sc := &scenario{random: r}
+	r.moves = r.IntN(4) == 0
 	layers := r.layerCount()
 	sc.flatten = layers > profile.MaxKernelLayers || r.IntN(5) == 0
 	r.tree(sc, layers)
-	style := r.IntN(4)
 	for i := range layers {
 		l := profile.Layer{Name: fmt.Sprintf("l%d", i+1)}
 		for l.FS|l.Net|l.Scope == 0 {
-			l.FS = r.handled(profile.FS, style)
-			l.Net = r.handled(profile.Net, style)
-			l.Scope = r.handled(profile.Scope, style)
+			l.FS = r.handled(profile.FS)
+			l.Net = r.handled(profile.Net)
+			l.Scope = r.handled(profile.Scope)
 		}
-		if sc.flatten && r.IntN(2) == 0 {
+		if sc.flatten && !r.moves && r.IntN(2) == 0 {
 			l.FS &^= profile.FSRefer // else it is seldom that it can be flattened
 		}
 		if l.FS|l.Net|l.Scope == 0 {
@@ -49,6 +50,9 @@ func newScenario(h *host, seed, n uint64) *scenario {
 }
 
 func (r *random) layerCount() int {
+	if r.moves {
+		return 1 + r.IntN(3)
+	}
 	switch r.IntN(10) {
 	case 0, 1, 2:
 		return 1
@@ -60,18 +64,19 @@ func (r *random) layerCount() int {
 	return 16 + r.IntN(2)
 }
 
-// handled gives what a layer handles: all, nothing, some, or with the style of
-// moves what those are about.
-func (r *random) handled(k profile.Kind, style int) profile.Access {
+// inherited are rights that a moved object could gain.
+const inherited = profile.FSExecute | profile.FSReadFile | profile.FSWriteFile | profile.FSReadDir | profile.FSMakeSym
+
+// handled gives what a layer handles: all, nothing or some.
+func (r *random) handled(k profile.Kind) profile.Access {
 	all := profile.Handled(k, r.h.sup.ABI)
-	const moves = profile.FSRefer | profile.FSReadFile | profile.FSReadDir | profile.FSMakeReg | profile.FSRemoveFile | profile.FSMakeDir | profile.FSRemoveDir
 	switch n := r.IntN(8); {
+	case r.moves && k == profile.FS:
+		return (profile.FSRefer | r.mask(inherited)) & all
 	case n == 0:
 		return all
 	case n <= 2:
 		return 0
-	case n <= 4 && style == 0 && k == profile.FS:
-		return r.mask(moves) & all
 	}
 	return r.mask(all)
 }
@@ -91,7 +96,10 @@ var names = []string{"a", "b", "c", "d", "e", "f"}
 func (r *random) tree(sc *scenario, layers int) {
 	dirs := []string{"."}
 	used := map[string]bool{}
-	mounts := r.h.mayMount && r.IntN(6) == 0
+	mounts := 0
+	if r.h.mayMount && r.IntN(6) == 0 {
+		mounts = 1 + r.IntN(3)
+	}
 	for range 6 + r.IntN(14) {
 		parent := dirs[r.IntN(len(dirs))]
 		path := strings.TrimPrefix(parent+"/"+names[r.IntN(len(names))], "./")
@@ -103,8 +111,12 @@ func (r *random) tree(sc *scenario, layers int) {
 		switch n := r.IntN(20); {
 		case n < 9:
 			e.kind = dir
-			if mounts && r.IntN(4) == 0 {
-				e.mount, mounts = true, false
+			if mounts > 0 && r.IntN(4) == 0 {
+				e.mount = true
+				mounts--
+				if r.IntN(3) > 0 {
+					e.source = dirs[r.IntN(len(dirs))]
+				}
 			}
 			dirs = append(dirs, path)
 		case n < 12:
@@ -127,7 +139,14 @@ func (r *random) rules(sc *scenario, layer int) {
 		}
 	}
 	if l.FS != 0 {
-		if r.IntN(4) != 0 {
+		if r.moves {
+			add([]string{".", "..", "/"}[r.IntN(3)], profile.FSRefer&l.FS|r.mask(l.FS)&r.mask(l.FS))
+			for range 2 + r.IntN(6) {
+				if e := &sc.tree[r.IntN(len(sc.tree))]; e.kind != symlink && (e.kind != sock || e.stage == 0) {
+					add(e.path, r.mask(l.FS))
+				}
+			}
+		} else if r.IntN(4) != 0 {
 			add([]string{".", ".", "..", "/"}[r.IntN(4)], r.most(l.FS))
 		}
 		for range r.IntN(4) {
@@ -152,11 +171,15 @@ func (r *random) rules(sc *scenario, layer int) {
 	}
 }
 
-// kinds of operations by how often they come.
-var weights = []struct {
+var moveKinds = []profile.OpKind{profile.OpRename, profile.OpExchange, profile.OpLink}
+
+type weight struct {
 	kind   profile.OpKind
 	weight int
-}{
+}
+
+// weights are the kinds of operations by how often they come.
+var weights = []weight{
 	{profile.OpOpen, 30}, {profile.OpExec, 2}, {profile.OpTruncate, 4}, {profile.OpMkdir, 5}, {profile.OpMknod, 7},
 	{profile.OpSymlink, 3}, {profile.OpUnlink, 4}, {profile.OpRmdir, 4}, {profile.OpRename, 24}, {profile.OpExchange, 12},
 	{profile.OpLink, 10}, {profile.OpIoctlDev, 4}, {profile.OpConnectUnix, 6}, {profile.OpBindTCP, 4}, {profile.OpConnectTCP, 3},
@@ -178,6 +201,9 @@ func (r *random) more(st *stage) bool {
 		i := 0
 		for ; n >= weights[i].weight; i++ {
 			n -= weights[i].weight
+		}
+		if r.moves && r.IntN(3) > 0 {
+			i = slices.IndexFunc(weights, func(w weight) bool { return w.kind == moveKinds[n%len(moveKinds)] })
 		}
 		if s := (step{op: profile.Operation{Kind: weights[i].kind}}); r.step(st, &s) {
 			st.sc.steps = append(st.sc.steps, s)
@@ -236,10 +262,11 @@ func (r *random) step(st *stage, s *step) bool {
 		if s.op.Kind == profile.OpExchange || r.IntN(3) == 0 {
 			s.op.NewPath = pick(all, files)
 		}
-		// A mount's root has no parent in the kernel's eyes. As it is a directory,
-		// linking it never succeeds; only which error comes first is another.
-		n := st.m.look(s.op.Path).node
-		return s.op.Kind != profile.OpLink || n == nil || !n.mounted
+		// What is mounted on a directory hides it, but the kernel asks for the
+		// directory when it is moved. That never succeeds (EBUSY, EPERM of a
+		// link); only which error comes first is another.
+		from, to := st.m.look(s.op.Path), st.m.look(s.op.NewPath)
+		return from.entry == from.node && to.entry == to.node
 	case profile.OpConnectUnix:
 		s.op.Path = pick(socks, socks, socks, all)
 		if n := st.m.look(s.op.Path).node; n == nil {

@@ -30,7 +30,7 @@ import (
 // scenario is a tree, layers on a thread, and what the thread does. Its text
 // form, one word first on each line, "#" starts a comment:
 //
-//	tree a/ a/f a/p=fifo s=sock s2=sock:1 w=whiteout l=symlink m=tmpfs
+//	tree a/ a/f a/p=fifo s=sock s2=sock:1 w=whiteout l=symlink m=tmpfs n=bind:a
 //	layer fs=read_file|make_reg net=bind_tcp scope=signal
 //	flatten
 //	rule 1 a read_file|make_reg
@@ -52,10 +52,11 @@ type scenario struct {
 }
 
 type entry struct {
-	path  string
-	kind  kind
-	stage int // of a socket
-	mount bool
+	path   string
+	kind   kind
+	stage  int // of a socket
+	mount  bool
+	source string // of a bind mount; else a mount is a tmpfs
 }
 
 type rule struct {
@@ -158,6 +159,8 @@ func errnoName(e syscall.Errno) string {
 
 func (e *entry) String() string {
 	switch {
+	case e.source != "":
+		return e.path + "=bind:" + e.source
 	case e.mount:
 		return e.path + "=tmpfs"
 	case e.kind == dir:
@@ -274,6 +277,9 @@ func parseEntry(word string, err *error) entry {
 		return entry{path: path, kind: dir, mount: true}
 	}
 	what, stage, _ := strings.Cut(what, ":")
+	if what == "bind" && stage != "" {
+		return entry{path: path, kind: dir, mount: true, source: stage}
+	}
 	e := entry{path: path, kind: kind(max(0, slices.Index(kindNames, what)))}
 	e.stage, _ = strconv.Atoi(stage)
 	if e.kind == none {
@@ -377,7 +383,7 @@ func parseStep(w []string) (step, error) {
 
 // A scenario that is printed can be read again.
 func TestScenarioText(t *testing.T) {
-	const text = `tree a/ a/f a/p=fifo s=sock t=sock:2 w=whiteout l=symlink m=tmpfs
+	const text = `tree a/ a/f a/p=fifo s=sock t=sock:2 w=whiteout l=symlink m=tmpfs n=bind:a
 layer fs=read_file|make_reg net=bind_tcp scope=signal
 layer net=connect_tcp
 flatten

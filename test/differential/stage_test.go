@@ -147,6 +147,9 @@ func (st *stage) create() error {
 		}
 	}
 	for i := range st.sc.tree {
+		if !st.m.made[i] {
+			continue
+		}
 		if err := st.createEntry(&st.sc.tree[i]); err != nil {
 			return fmt.Errorf("make %s: %w", st.sc.tree[i].String(), err)
 		}
@@ -155,14 +158,14 @@ func (st *stage) create() error {
 }
 
 func (st *stage) createEntry(e *entry) error {
-	if at := st.m.look(e.path); at.err != 0 || at.node == nil || at.node.kind != e.kind {
-		return nil // left out of the model as well
-	}
 	path := st.m.path(e.path)
 	switch e.kind {
 	case dir:
 		if err := unix.Mkdir(path, 0o777); err != nil || !e.mount {
 			return err
+		}
+		if e.source != "" {
+			return unix.Mount(st.m.path(e.source), path, "", unix.MS_BIND, "")
 		}
 		return unix.Mount("none", path, "tmpfs", 0, "mode=777")
 	case symlink:
@@ -228,7 +231,7 @@ func (st *stage) do(f func()) {
 func (st *stage) at(layers int, of int) error {
 	for i := range st.sc.tree {
 		e := &st.sc.tree[i]
-		if n := st.m.look(e.path).node; e.kind == sock && e.stage == layers && layers > 0 && n != nil {
+		if st.m.made[i] && e.kind == sock && e.stage == layers && layers > 0 {
 			if err := st.listen(st.m.path(e.path), unix.SOCK_DGRAM, true); err != nil {
 				return fmt.Errorf("socket %s: %w", e.path, err)
 			}

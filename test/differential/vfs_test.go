@@ -49,11 +49,12 @@ func (m *model) vfs(s *step) (before, after syscall.Errno) {
 		}
 		return syscall.ENOENT, 0
 	}
-	return m.vfsObject(s, at.node)
+	return m.vfsObject(s, &at)
 }
 
 // vfsObject is for operations on something that is there.
-func (m *model) vfsObject(s *step, n *node) (before, after syscall.Errno) {
+func (m *model) vfsObject(s *step, at *place) (before, after syscall.Errno) {
+	n := at.node
 	if n.kind == symlink {
 		switch s.op.Kind {
 		case profile.OpExec, profile.OpTruncate, profile.OpConnectUnix, profile.OpSetAttributes:
@@ -87,7 +88,7 @@ func (m *model) vfsObject(s *step, n *node) (before, after syscall.Errno) {
 		switch {
 		case n.kind != dir:
 			return 0, syscall.ENOTDIR
-		case n.mounted:
+		case m.mountPoint(at.entry):
 			return 0, syscall.EBUSY
 		case len(n.children) > 0:
 			return 0, syscall.ENOTEMPTY
@@ -141,12 +142,12 @@ func (m *model) vfsRename(s *step) (before, after syscall.Errno) {
 	exchange := s.op.Kind == profile.OpExchange
 	from, to := m.look(s.op.Path), m.look(s.op.NewPath)
 	switch {
+	case from.parent != nil && to.parent != nil && from.mount != to.mount:
+		return syscall.EXDEV, 0
 	case from.err != 0:
 		return from.err, 0
 	case to.err != 0:
 		return to.err, 0
-	case from.parent.fs != to.parent.fs:
-		return syscall.EXDEV, 0
 	case from.node == nil, exchange && to.node == nil:
 		return syscall.ENOENT, 0
 	case slices.Contains(to.way, from.node):
@@ -155,7 +156,7 @@ func (m *model) vfsRename(s *step) (before, after syscall.Errno) {
 		return syscall.EINVAL, 0
 	case to.node != nil && slices.Contains(from.way, to.node):
 		return syscall.ENOTEMPTY, 0
-	case from.node == to.node || to.node == nil && !from.node.mounted:
+	case from.node == to.node || to.node == nil && !m.mountPoint(from.entry):
 		return 0, 0
 	}
 	if !exchange && to.node != nil {
@@ -167,7 +168,7 @@ func (m *model) vfsRename(s *step) (before, after syscall.Errno) {
 		}
 	}
 	switch {
-	case from.node.mounted, to.node != nil && to.node.mounted:
+	case m.mountPoint(from.entry), to.entry != nil && m.mountPoint(to.entry):
 		return 0, syscall.EBUSY
 	case !exchange && len(to.node.children) > 0:
 		return 0, syscall.ENOTEMPTY
@@ -189,7 +190,7 @@ func (m *model) vfsLink(s *step) (before, after syscall.Errno) {
 		return to.err, 0
 	case to.node != nil:
 		return syscall.EEXIST, 0
-	case from.node.fs != to.parent.fs:
+	case from.inside != to.mount:
 		return syscall.EXDEV, 0
 	case from.node.kind == dir:
 		return 0, syscall.EPERM
