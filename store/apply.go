@@ -130,7 +130,7 @@ func (t *wtx) addVersion(a Actor, head *apiv1.VersionInfo, p Put) (*apiv1.Versio
 	}
 	info = proto.CloneOf(info) // the answer shares nothing with what the caller gave
 	key := versionKey(p.Name, info.GetNumber())
-	content := &apiv1.Version{Resource: p.Resource, Source: p.Source, SourceName: p.SourceName}
+	content := &apiv1.Version{Resource: p.Resource, Source: p.Source, SourceName: p.SourceName, SourceLine: p.SourceLine}
 	for _, w := range []struct {
 		top, key []byte
 		m        proto.Message
@@ -248,7 +248,7 @@ func (s *Store) Rollback(ctx context.Context, a Actor, kind, name string, to uin
 			a.Message = fmt.Sprintf("rollback to version %d", to)
 		}
 		info, err := t.addVersion(a, head, Put{
-			Kind: kind, Name: name, Resource: old.GetResource(), Source: old.GetSource(), SourceName: old.GetSourceName(),
+			Kind: kind, Name: name, Resource: old.GetResource(), Source: old.GetSource(), SourceName: old.GetSourceName(), SourceLine: old.GetSourceLine(),
 			Digest: old.GetInfo().GetDigest(), Pins: old.GetInfo().GetPins(),
 		})
 		if err != nil {

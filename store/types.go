@@ -46,6 +46,8 @@ type Put struct {
 	Resource *apiv1.Resource
 	// Source is the text it was written as, SourceName the name of its file; both may be empty.
 	Source, SourceName string
+	// SourceLine is the line of that file where Source begins, from 1; 0 when it is not known.
+	SourceLine uint32
 	// Digest is "sha256:" and 64 hex digits over the canonical content and the pins.
 	Digest string
 	// Pins are the fragments included, transitively, by the digest of their content.

@@ -88,7 +88,7 @@ func getVersion(ctx context.Context, c *cli.Client, kind, ref string) (*apiv1.Ve
 			if d.Name == ref {
 				return &apiv1.Version{
 					Info:     &apiv1.VersionInfo{Kind: kind, Name: ref, Digest: policy.ContentDigest(d.Resource, nil), Description: d.Resource.GetFragment().GetMetadata().GetDescription()},
-					Resource: d.Resource, Source: d.Source, SourceName: d.File,
+					Resource: d.Resource, Source: d.Source, SourceName: d.File, SourceLine: uint32(d.FirstLine),
 				}, nil
 			}
 		}

@@ -106,7 +106,7 @@ func (s *Server) prepareOne(d *policy.Document, src policy.FragmentSource) (stor
 		}
 	}
 	return store.Put{
-		Kind: d.Kind, Name: d.Name, Resource: d.Resource, Source: d.Source, SourceName: d.File,
+		Kind: d.Kind, Name: d.Name, Resource: d.Resource, Source: d.Source, SourceName: d.File, SourceLine: uint32(d.FirstLine),
 		Digest: policy.ContentDigest(d.Resource, pins), Pins: pins, PinContents: contents,
 	}, nil
 }

@@ -116,7 +116,9 @@ func (s *Server) compileNow(key string, v *apiv1.Version, parameters map[string]
 	}
 	if v.GetSource() != "" {
 		// The stored text gives places for messages and origins; without it the field paths do.
-		if docs, err := policy.Parse(v.GetSourceName(), []byte(v.GetSource())); err == nil && len(docs) == 1 {
+		// The empty lines put it where it stood in its file.
+		text := strings.Repeat("\n", max(int(v.GetSourceLine()), 1)-1) + v.GetSource()
+		if docs, err := policy.Parse(v.GetSourceName(), []byte(text)); err == nil && len(docs) == 1 {
 			o.Document = docs[0]
 		}
 	}

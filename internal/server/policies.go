@@ -77,7 +77,7 @@ func shipped(d *policy.Document) *apiv1.Version {
 			Kind: d.Kind, Name: d.Name, Digest: policy.ContentDigest(d.Resource, nil), Author: "policyd",
 			Labels: meta.GetLabels(), Description: meta.GetDescription(),
 		},
-		Resource: d.Resource, Source: d.Source, SourceName: d.File,
+		Resource: d.Resource, Source: d.Source, SourceName: d.File, SourceLine: uint32(d.FirstLine),
 	}
 }
 

@@ -141,3 +141,31 @@ func TestCompileKeys(t *testing.T) {
 		}
 	}
 }
+
+// The lines of origins are those of the file, also for its second document.
+func TestOriginLines(t *testing.T) {
+	e := start(t, nil)
+	text := string(echoPolicy("first")) + "---\n" + string(echoPolicy("second", "        - {allow: [read], at: [/srv/second], missing: skip}\n"))
+	e.apply([]byte(text))
+	r, err := e.prof.GetProfile(e.ctx(), &apiv1.GetProfileRequest{Ref: "second"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := profile.Decode(r.GetProfile())
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(text, "\n")
+	found := false
+	for _, o := range r.GetOrigins() {
+		if o.GetTable() == apiv1.Origin_TABLE_PATHS && p.Paths[o.GetRow()].Path == "/srv/second" {
+			found = true
+			if o.GetLine() < 1 || !strings.Contains(lines[o.GetLine()-1], "/srv/second") {
+				t.Errorf("line %d is %q", o.GetLine(), lines[o.GetLine()-1])
+			}
+		}
+	}
+	if !found {
+		t.Error("the rule has no origin")
+	}
+}

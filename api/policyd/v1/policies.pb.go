@@ -331,7 +331,9 @@ type Version struct {
 	// The text it was written as, with its comments.
 	Source string `protobuf:"bytes,3,opt,name=source,proto3" json:"source,omitempty"`
 	// Name of the file the text came from, for messages.
-	SourceName    string `protobuf:"bytes,4,opt,name=source_name,json=sourceName,proto3" json:"source_name,omitempty"`
+	SourceName string `protobuf:"bytes,4,opt,name=source_name,json=sourceName,proto3" json:"source_name,omitempty"`
+	// Line of that file where source begins, from 1; 0 when it is not known.
+	SourceLine    uint32 `protobuf:"varint,5,opt,name=source_line,json=sourceLine,proto3" json:"source_line,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -392,6 +394,13 @@ func (x *Version) GetSourceName() string {
 		return x.SourceName
 	}
 	return ""
+}
+
+func (x *Version) GetSourceLine() uint32 {
+	if x != nil {
+		return x.SourceLine
+	}
+	return 0
 }
 
 // SourceFile is a file of one or many YAML documents.
@@ -1646,13 +1655,15 @@ const file_policyd_v1_policies_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"1\n" +
 	"\x03Pin\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
-	"\x06digest\x18\x02 \x01(\tR\x06digest\"\xa1\x01\n" +
+	"\x06digest\x18\x02 \x01(\tR\x06digest\"\xc2\x01\n" +
 	"\aVersion\x12+\n" +
 	"\x04info\x18\x01 \x01(\v2\x17.policyd.v1.VersionInfoR\x04info\x120\n" +
 	"\bresource\x18\x02 \x01(\v2\x14.policyd.v1.ResourceR\bresource\x12\x16\n" +
 	"\x06source\x18\x03 \x01(\tR\x06source\x12\x1f\n" +
 	"\vsource_name\x18\x04 \x01(\tR\n" +
-	"sourceName\":\n" +
+	"sourceName\x12\x1f\n" +
+	"\vsource_line\x18\x05 \x01(\rR\n" +
+	"sourceLine\":\n" +
 	"\n" +
 	"SourceFile\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
