@@ -112,7 +112,7 @@ func BenchmarkSpawn(b *testing.B) {
 		if err != nil {
 			testkernel.Skip(b, "landrun: "+err.Error(), "test/bench/landrun.sh")
 		}
-		args := []string{"--log-level", "error"}
+		args := []string{"--best-effort", "--log-level", "error"} // it wants the newest ABI it knows otherwise
 		for _, p := range benchReadExec {
 			args = append(args, "--rox", p)
 		}
