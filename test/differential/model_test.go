@@ -227,7 +227,7 @@ func (m *model) fileType(k kind) profile.FileType {
 // question is the engine's form of a step.
 func (m *model) question(s *step, port func(string) uint16) (profile.Operation, profile.Facts) {
 	op := s.op
-	f := profile.Facts{Shared: s.shared, Bound: s.bind}
+	f := profile.Facts{Shared: max(s.shared, 0), Bound: s.bind}
 	op.Make = m.fileType(s.kind)
 	op.Port = port(s.port)
 	if op.Path != "" {

@@ -149,7 +149,11 @@ func parseStep(w []string) (step, error) {
 	case profile.OpBindTCP, profile.OpConnectTCP, profile.OpBindUDP, profile.OpConnectUDP, profile.OpSendUDP:
 		s.port = next()
 	case profile.OpSignal, profile.OpAbstractUnix:
-		s.shared, _ = strconv.Atoi(next())
+		if word := next(); word == "sibling" {
+			s.shared = sibling
+		} else {
+			s.shared, _ = strconv.Atoi(word)
+		}
 	case profile.OpRename, profile.OpExchange, profile.OpLink:
 		s.op.Path, s.op.NewPath = next(), next()
 	default:
@@ -207,6 +211,7 @@ bind tcp p0
 send-udp 0 bind
 signal 1
 abstract-unix 0 stream = EPERM
+abstract-unix sibling
 ioctl-dev /dev/null r
 mount .
 `

@@ -16,6 +16,7 @@ type random struct {
 	h       *host
 	steps   int
 	signals bool
+	sibling bool
 	moves   bool // mostly renames and links, and what decides on those
 }
 
@@ -24,7 +25,7 @@ type random struct {
 func newScenario(h *host, seed, n uint64) *scenario {
 	r := &random{Rand: rand.New(rand.NewPCG(seed, n)), h: h}
 	r.steps = 20 + r.IntN(40)
-	r.signals = r.IntN(8) == 0
+	r.signals, r.sibling = r.IntN(8) == 0, r.IntN(6) == 0
 	sc := &scenario{random: r}
 	r.moves = r.IntN(4) == 0
 	layers := r.layerCount()
@@ -287,7 +288,10 @@ func (r *random) step(st *stage, s *step) bool {
 	case profile.OpAbstractUnix:
 		n := len(st.sc.layers)
 		s.shared = []int{0, n / 2, n}[r.IntN(3)]
-		if st.sc.flatten && s.shared != 0 {
+		switch {
+		case r.sibling && r.IntN(3) == 0:
+			s.shared = sibling
+		case st.sc.flatten && s.shared != 0:
 			s.shared = n
 		}
 		s.stream = r.IntN(2) == 0

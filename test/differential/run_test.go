@@ -161,6 +161,12 @@ func (st *stage) restrict(rs *landlock.Rulesets) error {
 	if err := st.at(0, of); err != nil {
 		return err
 	}
+	wanted := func(s step) bool { return s.shared == sibling }
+	if st.sc.random != nil && st.sc.random.sibling || slices.ContainsFunc(st.sc.steps, wanted) {
+		if err := st.startSibling(rs); err != nil {
+			return err
+		}
+	}
 	layers := rs.FDs()
 	for i := range layers {
 		if err := landlock.FromFDs(layers[i:i+1], nil).RestrictThread(); err != nil {

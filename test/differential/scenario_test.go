@@ -76,12 +76,16 @@ type step struct {
 	kind    kind   // of what mknod makes
 	bind    bool   // mknod sock by bind(2); a UDP socket that has a port
 	stream  bool   // abstract-unix by SOCK_STREAM
-	shared  int    // signal, abstract-unix: the layers of the other end
+	shared  int    // signal, abstract-unix: the layers of the other end, or sibling
 	port    string // p0 to p7, 0
 	want    syscall.Errno
 	hasWant bool
 	reason  string
 }
+
+// sibling is another thread under the same rulesets, which share no layer with
+// this one's: a layer is what one call of landlock_restrict_self made.
+const sibling = -1
 
 // kind is the kind of a file, finer than profile.FileType.
 type kind uint8
@@ -132,7 +136,11 @@ func (s *step) String() string {
 	case profile.OpBindTCP, profile.OpConnectTCP, profile.OpBindUDP, profile.OpConnectUDP, profile.OpSendUDP:
 		add(s.port)
 	case profile.OpSignal, profile.OpAbstractUnix:
-		add(strconv.Itoa(s.shared))
+		if s.shared == sibling {
+			add("sibling")
+		} else {
+			add(strconv.Itoa(s.shared))
+		}
 	}
 	if s.bind {
 		add("bind")

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"testing"
 
@@ -124,8 +125,9 @@ type stage struct {
 	sc      *scenario
 	m       *model
 	fds     []int
-	outside chan func() // runs what the restricted thread could not
-	targets map[int]int // processes under so many layers, by that number
+	outside chan func()   // runs what the restricted thread could not
+	targets map[int]int   // processes under so many layers, by that number
+	end     chan struct{} // ends the sibling
 	names   int
 }
 
@@ -243,12 +245,12 @@ func (st *stage) at(layers int, of int) error {
 		signals = signals || s.op.Kind == opSignal && s.shared == layers
 		sockets = sockets || s.op.Kind == opAbstract && s.shared == layers
 	}
-	if st.sc.random != nil && (layers == 0 || layers == of || layers == of/2) {
+	if st.sc.random != nil && (layers <= 0 || layers == of || layers == of/2) {
 		signals, sockets = st.sc.random.signals, true
 	}
 	if sockets {
 		for _, typ := range []int{unix.SOCK_DGRAM, unix.SOCK_STREAM} {
-			if err := st.listen(st.abstract(layers, typ), typ, layers > 0); err != nil {
+			if err := st.listen(st.abstract(layers, typ), typ, layers != 0); err != nil {
 				return fmt.Errorf("abstract socket: %w", err)
 			}
 		}
@@ -263,6 +265,23 @@ func (st *stage) at(layers int, of int) error {
 	return nil
 }
 
+// startSibling restricts another thread in the same way and makes what there
+// is to be made on it. It lives until close.
+func (st *stage) startSibling(rs *landlock.Rulesets) error {
+	ready := make(chan error)
+	st.end = make(chan struct{})
+	go func() {
+		runtime.LockOSThread() // for good
+		err := rs.RestrictThread()
+		if err == nil {
+			err = st.at(sibling, 0)
+		}
+		ready <- err
+		<-st.end
+	}()
+	return <-ready
+}
+
 // abstract names the abstract socket made under so many layers.
 func (st *stage) abstract(layers, typ int) string {
 	return fmt.Sprintf("@policyd-differential-%d-%d-%d-%d", os.Getpid(), st.h.made, layers, typ)
@@ -270,6 +289,9 @@ func (st *stage) abstract(layers, typ int) string {
 
 // close ends what the stage holds. It runs outside.
 func (st *stage) close() {
+	if st.end != nil {
+		close(st.end)
+	}
 	for _, fd := range st.fds {
 		unix.Close(fd)
 	}
