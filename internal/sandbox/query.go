@@ -228,3 +228,7 @@ func missingRight(n profile.Need) *apiv1.MissingRight {
 	}
 	return &apiv1.MissingRight{Layer: n.LayerName, Kind: kind, Right: n.Name, NeedsAbi: uint32(n.ABI)}
 }
+
+// Flush waits until all that has happened to sandboxes so far is in the store, where
+// its log is read. The error is the store's, or the context's.
+func (m *Manager) Flush(ctx context.Context) error { return m.ledger.flush(ctx) }

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
@@ -19,6 +20,7 @@ import (
 // Status tells about the daemon, its kernel and the caller.
 func (s *Server) Status(ctx context.Context, _ *apiv1.StatusRequest) (*apiv1.StatusResponse, error) {
 	c := callerFrom(ctx)
+	s.settle(ctx)
 	stats, err := s.store.Stats()
 	if err != nil {
 		return nil, err
@@ -93,6 +95,7 @@ const eventsPage = 256
 func (s *Server) Events(req *apiv1.EventsRequest, stream grpc.ServerStreamingServer[apiv1.EventsResponse]) error {
 	ctx, cancel := s.untilStop(stream.Context())
 	defer cancel()
+	s.settle(ctx)
 	// Watch before the first read: what comes between the two wakes the loop.
 	wake, unwatch := s.store.Watch()
 	defer unwatch()
@@ -131,11 +134,25 @@ func (s *Server) Events(req *apiv1.EventsRequest, stream grpc.ServerStreamingSer
 	}
 }
 
+// settlePatience is how long a reader of the store waits for starts that are under way to it.
+const settlePatience = 2 * time.Second
+
+// settle lets a reader see the starts and ends that were answered before it asked. A store that takes none
+// (it is full) must still be readable, so this only waits a while.
+func (s *Server) settle(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, settlePatience)
+	defer cancel()
+	if err := s.sandboxes.Flush(ctx); err != nil {
+		s.log.Warn("starts and ends are not in the store yet", "error", err)
+	}
+}
+
 // backupChunk is the size of a message of a backup, bytes.
 const backupChunk = 256 << 10
 
 // Backup streams a consistent copy of the store.
 func (s *Server) Backup(_ *apiv1.BackupRequest, stream grpc.ServerStreamingServer[apiv1.BackupResponse]) error {
+	s.settle(stream.Context())
 	w := &backupWriter{stream: stream}
 	_, err := s.store.Backup(w)
 	return err
@@ -168,6 +185,7 @@ func (w *backupWriter) Write(p []byte) (int, error) {
 
 // CheckStore verifies the store and compiles every stored policy.
 func (s *Server) CheckStore(ctx context.Context, _ *apiv1.CheckStoreRequest) (*apiv1.CheckStoreResponse, error) {
+	s.settle(ctx)
 	problems, entries, head, err := s.store.Check(ctx)
 	if err != nil {
 		return nil, err

@@ -380,3 +380,32 @@ func TestEventsAndBackup(t *testing.T) {
 		t.Errorf("check: %v, %v", check, err)
 	}
 }
+
+// The log holds a start and an end as soon as they were answered, though they reach the store in groups.
+func TestEventsAfterRun(t *testing.T) {
+	e := start(t, nil)
+	e.apply(echoPolicy("web"))
+	for range 5 {
+		box, _ := e.run("web", "/bin/true")
+		stream, err := e.admin.Events(e.ctx(), &apiv1.EventsRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen := map[string]bool{}
+		for {
+			r, err := stream.Recv()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.GetEvent().GetSubject() == "sandbox/"+box.GetId() {
+				seen[r.GetEvent().GetType()] = true
+			}
+		}
+		if !seen["start"] || !seen["exit"] {
+			t.Fatalf("of sandbox %s the log tells %v", box.GetId(), seen)
+		}
+	}
+}
