@@ -133,6 +133,7 @@ func New(cfg Config) (*Server, error) {
 	reflection.Register(s.grpc)
 	s.setHealth(healthv1.HealthCheckResponse_NOT_SERVING)
 	s.background.Go(s.warm)
+	s.background.Go(func() { s.collect(collectEvery) })
 	return s, nil
 }
 
@@ -165,6 +166,29 @@ func (s *Server) warm() {
 		s.log.Error("stored policy does not compile and cannot be started", "policy", name, "error", bad[name])
 	}
 	s.setHealth(healthv1.HealthCheckResponse_SERVING)
+}
+
+// collectEvery is the pause between two removals of versions beyond store.keepVersions.
+const collectEvery = 24 * time.Hour
+
+// collect removes old versions that nothing refers to, time and again until the server stops.
+func (s *Server) collect(every time.Duration) {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-s.stopping.Done():
+			return
+		case <-tick.C:
+		}
+		switch removed, err := s.store.GC(s.stopping, store.Actor{Name: "policyd"}); {
+		case err != nil && s.stopping.Err() == nil:
+			s.log.Error("old versions could not be removed", "error", err)
+		case removed > 0:
+			s.changed()
+			s.log.Info("old versions removed", "versions", removed)
+		}
+	}
 }
 
 // Ready says whether the stored policies are compiled.
