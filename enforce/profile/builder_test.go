@@ -43,11 +43,14 @@ func TestBuilderPorts(t *testing.T) {
 		{"all", []r{{0, 0, 65535, bind}}, []PortRow{{0, 65535, []Access{bind, 0}}}},
 		{"touching become one", []r{{0, 10, 19, bind}, {0, 20, 29, bind}}, []PortRow{{10, 29, []Access{bind, 0}}}},
 		{"inner is split off", []r{{0, 1, 100, bind}, {1, 50, 50, connect}}, []PortRow{
-			{1, 49, []Access{bind, 0}}, {50, 50, []Access{bind, connect}}, {51, 100, []Access{bind, 0}}}},
+			{1, 49, []Access{bind, 0}}, {50, 50, []Access{bind, connect}}, {51, 100, []Access{bind, 0}},
+		}},
 		{"overlap ors", []r{{0, 1, 10, bind}, {0, 5, 15, connect}, {0, 8, 9, bind}}, []PortRow{
-			{1, 4, []Access{bind, 0}}, {5, 10, []Access{bind | connect, 0}}, {11, 15, []Access{connect, 0}}}},
+			{1, 4, []Access{bind, 0}}, {5, 10, []Access{bind | connect, 0}}, {11, 15, []Access{connect, 0}},
+		}},
 		{"gap and the last port", []r{{1, 65535, 65535, bind}, {0, 0, 0, bind}}, []PortRow{
-			{0, 0, []Access{bind, 0}}, {65535, 65535, []Access{0, bind}}}},
+			{0, 0, []Access{bind, 0}}, {65535, 65535, []Access{0, bind}},
+		}},
 		{"twice the same", []r{{0, 7, 7, bind}, {0, 7, 7, bind}}, []PortRow{{7, 7, []Access{bind, 0}}}},
 	}
 	for _, tt := range tests {

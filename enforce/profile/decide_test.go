@@ -40,31 +40,47 @@ func TestKernelCasesPaths(t *testing.T) {
 		asks    []ask
 	}{
 		{"effective_access", []Access{rw}, []rule{{1, s1d2, ro}, {1, s2d2 + "/f1", R | W}}, []ask{
-			{"/", D, false}, {"/", 0, true}, {s1d1 + "/f1", R, false}, {s1d2, D, true}, {s1d2 + "/f1", R, true},
-			{s1d3 + "/f1", R, true}, {s2d2, D, false}, {s2d2 + "/f1", R | W, true}}},
+			{"/", D, false},
+			{"/", 0, true},
+			{s1d1 + "/f1", R, false},
+			{s1d2, D, true},
+			{s1d2 + "/f1", R, true},
+			{s1d3 + "/f1", R, true},
+			{s2d2, D, false},
+			{s2d2 + "/f1", R | W, true},
+		}},
 		{"unhandled_access", []Access{ro}, []rule{{1, s1d2, ro}}, []ask{
-			{s1d1 + "/f1", W, true}, {s1d1 + "/f1", R | W, false}, {s1d2 + "/f1", R | W, true}}},
+			{s1d1 + "/f1", W, true}, {s1d1 + "/f1", R | W, false}, {s1d2 + "/f1", R | W, true},
+		}},
 		{"ruleset_overlap", []Access{rw}, []rule{{1, s1d2, R | W}, {1, s1d2, R | D}}, []ask{
-			{s1d2 + "/f1", R | W, true}, {s1d2, D, true}, {s1d1 + "/f1", R, false}, {s1d1 + "/f1", W, false}}},
+			{s1d2 + "/f1", R | W, true}, {s1d2, D, true}, {s1d1 + "/f1", R, false}, {s1d1 + "/f1", W, false},
+		}},
 		{"layer_rule_unions 1", []Access{rw}, unions[:2], []ask{
-			{s1d2 + "/f1", R, true}, {s1d2 + "/f1", W, false}, {s1d3 + "/f1", R | W, true}}},
+			{s1d2 + "/f1", R, true}, {s1d2 + "/f1", W, false}, {s1d3 + "/f1", R | W, true},
+		}},
 		{"layer_rule_unions 2", []Access{rw, rw}, unions[:3], []ask{
-			{s1d2 + "/f1", R, true}, {s1d2 + "/f1", W, false}, {s1d3 + "/f1", R | W, true}}},
+			{s1d2 + "/f1", R, true}, {s1d2 + "/f1", W, false}, {s1d3 + "/f1", R | W, true},
+		}},
 		{"layer_rule_unions 3", []Access{rw, rw, rw}, unions, []ask{
-			{s1d2 + "/f1", R, false}, {s1d2 + "/f1", W, false}, {s1d3 + "/f1", R, false}, {s1d3 + "/f1", W, true}, {s1d3 + "/f1", R | W, false}}},
+			{s1d2 + "/f1", R, false}, {s1d2 + "/f1", W, false}, {s1d3 + "/f1", R, false}, {s1d3 + "/f1", W, true}, {s1d3 + "/f1", R | W, false},
+		}},
 		{"inherit_superset", []Access{ro, ro}, []rule{{1, s1d3, ro}, {2, s1d3, ro}, {2, s1d2, ro}}, []ask{
-			{s1d2, D, false}, {s1d3, D, true}}},
+			{s1d2, D, false}, {s1d3, D, true},
+		}},
 		{"same_ruleset 1", []Access{R}, nil, []ask{{s1d1 + "/f1", R, false}, {s1d1, D, true}}},
 		{"same_ruleset 2", []Access{R, D}, nil, []ask{{s1d1, D, false}}},
 		{"rule_on_mountpoint", []Access{ro}, []rule{{1, s3d2, ro}}, []ask{{s3d1, D, false}, {s3d2, D, true}, {s3d3, D, true}}},
 		{"rule_over_mountpoint", []Access{ro}, []rule{{1, s3d1, ro}}, []ask{{s3d2, D, true}, {s3d3, D, true}}},
 		{"rule_over_root_allow_then_deny", []Access{ro, ro}, []rule{{1, "/", ro}, {2, "/", R}}, []ask{
-			{"/", D, false}, {s1d1, D, false}, {s1d1 + "/f1", R, true}}},
+			{"/", D, false}, {s1d1, D, false}, {s1d1 + "/f1", R, true},
+		}},
 		{"truncate unhandled", []Access{R | W}, nil, []ask{{s1d1 + "/f1", FSTruncate, true}}},
 		{"truncate", []Access{R | W | FSTruncate}, []rule{{1, "/rw", R | W}, {1, "/rt", R | FSTruncate}, {1, "/t", FSTruncate}}, []ask{
-			{"/rw", FSTruncate, false}, {"/rw", W | FSTruncate, false}, {"/rt", R | FSTruncate, true}, {"/t", FSTruncate, true}, {"/t", R, false}}},
+			{"/rw", FSTruncate, false}, {"/rw", W | FSTruncate, false}, {"/rt", R | FSTruncate, true}, {"/t", FSTruncate, true}, {"/t", R, false},
+		}},
 		{"names that begin alike", []Access{ro}, []rule{{1, "/usr/lib", ro}}, []ask{
-			{"/usr/lib64", D, false}, {"/usr/lib-x/f", R, false}, {"/usr/lib/x", R, true}, {"/usr", D, false}}},
+			{"/usr/lib64", D, false}, {"/usr/lib-x/f", R, false}, {"/usr/lib/x", R, true}, {"/usr", D, false},
+		}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

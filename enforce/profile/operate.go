@@ -221,8 +221,8 @@ func (q *asker) port(port uint16, req Access) bool {
 	return q.add(Question{Kind: Net, Port: port, Request: req, Decision: q.p.DecidePort(port, req)})
 }
 
-func (q *asker) scope(req Access, shared int) bool {
-	return q.add(Question{Kind: Scope, Request: req, Decision: q.p.DecideScope(req, shared)})
+func (q *asker) scope(req Access, shared int) {
+	q.add(Question{Kind: Scope, Request: req, Decision: q.p.DecideScope(req, shared)})
 }
 
 // add notes a question and tells whether to go on.

@@ -131,8 +131,10 @@ func TestOperationsAgree(t *testing.T) {
 	rounds(t, 500, func(t *testing.T, r *rand.Rand, p *Profile) {
 		ix := NewIndex(p)
 		for range 40 {
-			op := Operation{Kind: OpKind(r.IntN(int(opKinds))), Path: randomPath(r), NewPath: randomPath(r),
-				Open: OpenFlags(r.IntN(64)), Make: FileType(r.IntN(8)), Port: uint16(r.IntN(30))}
+			op := Operation{
+				Kind: OpKind(r.IntN(int(opKinds))), Path: randomPath(r), NewPath: randomPath(r),
+				Open: OpenFlags(r.IntN(64)), Make: FileType(r.IntN(8)), Port: uint16(r.IntN(30)),
+			}
 			f := Facts{Type: FileType(r.IntN(8)), NewType: FileType(r.IntN(8)), Mounted: r.IntN(2) == 0, Shared: r.IntN(4), Bound: r.IntN(2) == 0}
 			a, b := p.Decide(op, f), ix.Decide(op, f)
 			if a.Verdict != b.Verdict || a.Errno != b.Errno || a.Optional != b.Optional || a.Created != b.Created {

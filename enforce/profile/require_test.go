@@ -17,8 +17,10 @@ func needNames(needs []Need) []string {
 
 func TestRequired(t *testing.T) {
 	got := docExample().Required()
-	want := []string{"host fs execute", "host fs read_file", "host fs read_dir", "host net bind_tcp", "host scope signal",
-		"host fs new_exec_on", "app fs read_file", "app fs make_reg", "app fs quiet"}
+	want := []string{
+		"host fs execute", "host fs read_file", "host fs read_dir", "host net bind_tcp", "host scope signal",
+		"host fs new_exec_on", "app fs read_file", "app fs make_reg", "app fs quiet",
+	}
 	if names := needNames(got); !slices.Equal(names, want) {
 		t.Errorf("needs %v, want %v", names, want)
 	}
@@ -63,20 +65,38 @@ func TestReduce(t *testing.T) {
 	}{
 		{11, nil, layers, 4, p.Ports},
 		{10, nil, layers, 4, p.Ports},
-		{9, []string{"fs fs quiet", "net net bind_udp"},
-			[]Layer{{Name: "fs", FS: ro | FSRefer | FSIoctlDev}, {Name: "net", Net: NetBindTCP, Log: LogNewExecOn}, layers[2]}, 3,
-			[]PortRow{{1, 5, []Access{0, NetBindTCP, 0}}}},
-		{5, []string{"fs fs quiet", "net net bind_udp", "net fs new_exec_on", "dev scope signal"},
-			[]Layer{{Name: "fs", FS: ro | FSRefer | FSIoctlDev}, {Name: "net", Net: NetBindTCP}, {Name: "dev", FS: FSIoctlDev}}, 3,
-			[]PortRow{{1, 5, []Access{0, NetBindTCP, 0}}}},
+		{
+			9,
+			[]string{"fs fs quiet", "net net bind_udp"},
+			[]Layer{{Name: "fs", FS: ro | FSRefer | FSIoctlDev}, {Name: "net", Net: NetBindTCP, Log: LogNewExecOn}, layers[2]},
+			3,
+			[]PortRow{{1, 5, []Access{0, NetBindTCP, 0}}},
+		},
+		{
+			5,
+			[]string{"fs fs quiet", "net net bind_udp", "net fs new_exec_on", "dev scope signal"},
+			[]Layer{{Name: "fs", FS: ro | FSRefer | FSIoctlDev}, {Name: "net", Net: NetBindTCP}, {Name: "dev", FS: FSIoctlDev}},
+			3,
+			[]PortRow{{1, 5, []Access{0, NetBindTCP, 0}}},
+		},
 		// The layers left with nothing still deny refer, as they implied.
-		{3, []string{"fs fs ioctl_dev", "fs fs quiet", "net net bind_tcp", "net net bind_udp", "net fs new_exec_on", "dev fs ioctl_dev", "dev scope signal"},
-			[]Layer{{Name: "fs", FS: ro | FSRefer}, {Name: "net", FS: FSRefer}, {Name: "dev", FS: FSRefer}}, 2, nil},
+		{
+			3,
+			[]string{"fs fs ioctl_dev", "fs fs quiet", "net net bind_tcp", "net net bind_udp", "net fs new_exec_on", "dev fs ioctl_dev", "dev scope signal"},
+			[]Layer{{Name: "fs", FS: ro | FSRefer}, {Name: "net", FS: FSRefer}, {Name: "dev", FS: FSRefer}},
+			2, nil,
+		},
 		// At ABI 1 the kernel always denies it while any fs right is handled.
-		{1, []string{"fs fs refer", "fs fs ioctl_dev", "fs fs quiet", "net net bind_tcp", "net net bind_udp", "net fs new_exec_on", "dev fs ioctl_dev", "dev scope signal"},
-			[]Layer{{Name: "fs", FS: ro}}, 1, nil},
-		{0, append([]string{"fs fs read_file", "fs fs read_dir", "fs fs refer", "fs fs ioctl_dev", "fs fs quiet", "net net bind_tcp", "net net bind_udp",
-			"net fs new_exec_on", "dev fs ioctl_dev", "dev scope signal"}, "net fs refer", "dev fs refer"), nil, 0, nil},
+		{
+			1,
+			[]string{"fs fs refer", "fs fs ioctl_dev", "fs fs quiet", "net net bind_tcp", "net net bind_udp", "net fs new_exec_on", "dev fs ioctl_dev", "dev scope signal"},
+			[]Layer{{Name: "fs", FS: ro}},
+			1, nil,
+		},
+		{0, append([]string{
+			"fs fs read_file", "fs fs read_dir", "fs fs refer", "fs fs ioctl_dev", "fs fs quiet", "net net bind_tcp", "net net bind_udp",
+			"net fs new_exec_on", "dev fs ioctl_dev", "dev scope signal",
+		}, "net fs refer", "dev fs refer"), nil, 0, nil},
 	}
 	for _, tt := range tests {
 		q, lost := p.Reduce(tt.abi)

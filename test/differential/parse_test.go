@@ -222,9 +222,11 @@ mount .
 	if got := sc.String(); got != text {
 		t.Errorf("read and printed again:\n%s\nwant:\n%s", got, text)
 	}
-	for _, bad := range []string{"layer", "layer fs=fly", "layer fs=read_file\nrule 2 a read_file", "tree a=b\nlayer fs=read_file",
-		"layer fs=read_file\nfly a", "layer fs=read_file\nopen a r = EWHAT", "layer fs=read_file\nmkdir a b"} {
-		if sc, err := parse(bad); err == nil && bad != "layer" {
+	for _, bad := range []string{
+		"", "tree a", "layer fs=fly", "layer fly=read_file", "layer fs=read_file\nrule 2 a read_file", "tree a=b\nlayer fs=read_file",
+		"layer fs=read_file\nfly a", "layer fs=read_file\nopen a r = EWHAT", "layer fs=read_file\nmkdir a b",
+	} {
+		if sc, err := parse(bad); err == nil {
 			t.Errorf("%q reads as\n%s", bad, sc)
 		}
 	}

@@ -95,6 +95,16 @@ func (st *stage) withSocket(domain, typ int, use func(fd int) error) error {
 	return use(fd)
 }
 
+var openBits = []struct {
+	flag profile.OpenFlags
+	bit  int
+}{
+	{profile.OpenTruncate, unix.O_TRUNC},
+	{profile.OpenCreate, unix.O_CREAT},
+	{profile.OpenDirectory, unix.O_DIRECTORY},
+	{profile.OpenPath, unix.O_PATH},
+}
+
 // open opens as the step says, never blocks and never follows a symbolic link,
 // then tries the rights that were decided at open.
 func open(path string, s *step, f *profile.Facts) (o outcome) {
@@ -106,10 +116,9 @@ func open(path string, s *step, f *profile.Facts) (o outcome) {
 	case has(profile.OpenWrite):
 		flags |= unix.O_WRONLY
 	}
-	for flag, bit := range map[profile.OpenFlags]int{profile.OpenTruncate: unix.O_TRUNC, profile.OpenCreate: unix.O_CREAT,
-		profile.OpenDirectory: unix.O_DIRECTORY, profile.OpenPath: unix.O_PATH} {
-		if has(flag) {
-			flags |= bit
+	for _, f := range openBits {
+		if has(f.flag) {
+			flags |= f.bit
 		}
 	}
 	fd, err := unix.Open(path, flags, 0o777)
@@ -141,7 +150,7 @@ func (st *stage) exec(path string) error {
 	}
 	var ws unix.WaitStatus
 	for {
-		if _, err = unix.Wait4(pid, &ws, 0, nil); err != unix.EINTR {
+		if _, err = unix.Wait4(pid, &ws, 0, nil); !errors.Is(err, unix.EINTR) {
 			break
 		}
 	}

@@ -84,12 +84,15 @@ func (r *random) handled(k profile.Kind) profile.Access {
 
 func (r *random) mask(all profile.Access) profile.Access { return profile.Access(r.Uint32()) & all }
 
+// few gives a quarter of a mask's rights.
+func (r *random) few(all profile.Access) profile.Access { return r.mask(r.mask(all)) }
+
 // most gives nearly all of a mask.
 func (r *random) most(all profile.Access) profile.Access {
 	if r.IntN(2) == 0 {
 		return all
 	}
-	return all &^ (r.mask(all) & r.mask(all))
+	return all &^ r.few(all)
 }
 
 var names = []string{"a", "b", "c", "d", "e", "f"}
@@ -141,7 +144,7 @@ func (r *random) rules(sc *scenario, layer int) {
 	}
 	if l.FS != 0 {
 		if r.moves {
-			add([]string{".", "..", "/"}[r.IntN(3)], profile.FSRefer&l.FS|r.mask(l.FS)&r.mask(l.FS))
+			add([]string{".", "..", "/"}[r.IntN(3)], profile.FSRefer&l.FS|r.few(l.FS))
 			for range 2 + r.IntN(6) {
 				if e := &sc.tree[r.IntN(len(sc.tree))]; e.kind != symlink && (e.kind != sock || e.stage == 0) {
 					add(e.path, r.mask(l.FS))
@@ -181,11 +184,29 @@ type weight struct {
 
 // weights are the kinds of operations by how often they come.
 var weights = []weight{
-	{profile.OpOpen, 30}, {profile.OpExec, 2}, {profile.OpTruncate, 4}, {profile.OpMkdir, 5}, {profile.OpMknod, 7},
-	{profile.OpSymlink, 3}, {profile.OpUnlink, 4}, {profile.OpRmdir, 4}, {profile.OpRename, 24}, {profile.OpExchange, 12},
-	{profile.OpLink, 10}, {profile.OpIoctlDev, 4}, {profile.OpConnectUnix, 6}, {profile.OpBindTCP, 4}, {profile.OpConnectTCP, 3},
-	{profile.OpBindUDP, 2}, {profile.OpConnectUDP, 2}, {profile.OpSendUDP, 3}, {profile.OpSignal, 4}, {profile.OpAbstractUnix, 4},
-	{profile.OpMount, 1}, {profile.OpStat, 1}, {profile.OpSetAttributes, 1},
+	{profile.OpOpen, 30},
+	{profile.OpExec, 2},
+	{profile.OpTruncate, 4},
+	{profile.OpMkdir, 5},
+	{profile.OpMknod, 7},
+	{profile.OpSymlink, 3},
+	{profile.OpUnlink, 4},
+	{profile.OpRmdir, 4},
+	{profile.OpRename, 24},
+	{profile.OpExchange, 12},
+	{profile.OpLink, 10},
+	{profile.OpIoctlDev, 4},
+	{profile.OpConnectUnix, 6},
+	{profile.OpBindTCP, 4},
+	{profile.OpConnectTCP, 3},
+	{profile.OpBindUDP, 2},
+	{profile.OpConnectUDP, 2},
+	{profile.OpSendUDP, 3},
+	{profile.OpSignal, 4},
+	{profile.OpAbstractUnix, 4},
+	{profile.OpMount, 1},
+	{profile.OpStat, 1},
+	{profile.OpSetAttributes, 1},
 }
 
 // more adds the next step, or says that it is enough.

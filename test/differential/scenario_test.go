@@ -110,8 +110,12 @@ var openLetters = []struct {
 	flag   profile.OpenFlags
 	letter string
 }{
-	{profile.OpenRead, "r"}, {profile.OpenWrite, "w"}, {profile.OpenTruncate, "t"},
-	{profile.OpenCreate, "c"}, {profile.OpenDirectory, "d"}, {profile.OpenPath, "p"},
+	{profile.OpenRead, "r"},
+	{profile.OpenWrite, "w"},
+	{profile.OpenTruncate, "t"},
+	{profile.OpenCreate, "c"},
+	{profile.OpenDirectory, "d"},
+	{profile.OpenPath, "p"},
 }
 
 func (s *step) String() string {

@@ -67,7 +67,7 @@ func memoryDir(t testing.TB) string {
 	if unix.Statfs("/dev/shm", &fs) != nil || fs.Flags&unix.ST_NOEXEC != 0 {
 		return t.TempDir()
 	}
-	dir, err := os.MkdirTemp("/dev/shm", "policyd-differential-")
+	dir, err := os.MkdirTemp("/dev/shm", "policyd-differential-") //nolint:usetesting // not on disk
 	if err != nil {
 		return t.TempDir()
 	}
@@ -128,7 +128,6 @@ type stage struct {
 	outside chan func()   // runs what the restricted thread could not
 	targets map[int]int   // processes under so many layers, by that number
 	end     chan struct{} // ends the sibling
-	names   int
 }
 
 // create makes the tree, on the thread that will be restricted.

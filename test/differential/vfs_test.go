@@ -80,8 +80,7 @@ func (m *model) vfsObject(s *step, at *place) (before, after syscall.Errno) {
 			return syscall.EINVAL, 0
 		}
 	case profile.OpUnlink:
-		switch {
-		case n.kind == dir:
+		if n.kind == dir {
 			return 0, syscall.EISDIR
 		}
 	case profile.OpRmdir:
