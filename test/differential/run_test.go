@@ -243,7 +243,7 @@ func (st *stage) compare(e *engine, s *step, r *report) string {
 	}
 	got := st.perform(s, &facts)
 	switch {
-	case got.errno != want && !(got.errno == syscall.EADDRINUSE && want == 0):
+	case got.errno != want && !portTaken(op.Kind, got.errno, want):
 		return fmt.Sprintf("the kernel answers %s, the engine %s (Landlock: %v %s; before it %s, after it %s)", errnoName(got.errno), errnoName(want),
 			answer.Verdict, errnoName(answer.Errno), errnoName(before), errnoName(after))
 	case got.truncated && (got.truncate == 0) != (answer.Optional&profile.FSTruncate != 0):
@@ -260,6 +260,17 @@ func (st *stage) compare(e *engine, s *step, r *report) string {
 		}
 	}
 	return st.consistent(s)
+}
+
+// portTaken tells that another program has taken one of the ports meanwhile.
+func portTaken(k profile.OpKind, got, want syscall.Errno) bool {
+	switch k {
+	case profile.OpBindTCP, profile.OpBindUDP:
+		return got == syscall.EADDRINUSE && want == 0
+	case profile.OpConnectTCP:
+		return got == 0 && want == syscall.ECONNREFUSED
+	}
+	return false
 }
 
 // consistent looks whether what a step was about is as the model has it.
