@@ -13,6 +13,7 @@
 //	run_test.go        a scenario on the kernel, compared step by step
 //	random_test.go     random scenarios
 //	shrink_test.go     the smallest scenario that still fails
+//	namespace_test.go  the same for a plain user, in namespaces
 package differential_test
 
 import (
