@@ -23,9 +23,16 @@ type link struct {
 // maxChain is how often the kernel follows interpreters (exec_binprm in fs/exec.c).
 const maxChain = 5
 
-// execChain gives the files the kernel opens for exec of path, as far as they
-// can be read.
-func execChain(path string) []link {
+// execChain gives the files the kernel opens for exec of path, as far as the
+// program's user can read them.
+func execChain(c *Credential, path string) (chain []link) {
+	if asUser(c, func() { chain = followChain(path) }) != nil {
+		return nil
+	}
+	return chain
+}
+
+func followChain(path string) []link {
 	var chain []link
 	role := "program"
 	for range maxChain + 1 {

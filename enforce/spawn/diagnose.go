@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"syscall"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -56,29 +55,6 @@ func (j *job) diagnose() {
 
 var errNotRegular = errors.New("it is not a regular file")
 
-// actAs changes this thread alone; the wrappers of package syscall change all.
-func actAs(c *Credential) error {
-	var p unsafe.Pointer
-	if len(c.Groups) > 0 {
-		p = unsafe.Pointer(&c.Groups[0])
-	}
-	if _, _, e := unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(c.Groups)), uintptr(p), 0); e != 0 {
-		return fmt.Errorf("setgroups: %w", e)
-	}
-	for _, id := range [...]struct {
-		call uintptr
-		name string
-		id   uint32
-	}{{unix.SYS_SETFSGID, "gid", c.GID}, {unix.SYS_SETFSUID, "uid", c.UID}} {
-		unix.RawSyscall(id.call, uintptr(id.id), 0, 0)
-		// The second call fails always and tells what the first one did.
-		if now, _, _ := unix.RawSyscall(id.call, ^uintptr(0), 0, 0); uint32(now) != id.id {
-			return fmt.Errorf("%s %d: %w", id.name, id.id, unix.EPERM)
-		}
-	}
-	return nil
-}
-
 // explain gives the error of a job its class and its words.
 func (j *job) explain() error {
 	var ee *execError
@@ -110,7 +86,7 @@ func (j *job) explain() error {
 func (j *job) explainErrno(path string, err error) error {
 	switch {
 	case missingFile(err):
-		for _, l := range execChain(path) {
+		for _, l := range execChain(j.cmd.Credential, path) {
 			if l.err != nil && missingFile(l.err) {
 				return fmt.Errorf("%w: %q: its %s %q is not there: %w", errs.ErrProgramNotFound, path, l.role, l.path, err)
 			}
@@ -118,7 +94,7 @@ func (j *job) explainErrno(path string, err error) error {
 		return fmt.Errorf("%w: %q or what interprets it: %w", errs.ErrProgramNotFound, path, err)
 	case errors.Is(err, syscall.EACCES):
 		if p := j.rs.Profile(); p != nil {
-			if why := ExplainExec(p, path); why != "" {
+			if why := explainExec(p, j.cmd.Credential, path); why != "" {
 				return fmt.Errorf("%w: %w: %s", errs.ErrProgramRefused, err, why)
 			}
 		}

@@ -12,13 +12,16 @@ import (
 // profile: which file of the chain program, #! interpreter, ELF interpreter
 // lacks which right in which layer. "" when none does, as far as the files can
 // be read. It is for words after a refusal; the kernel decides.
-func ExplainExec(p *profile.Profile, path string) string {
+func ExplainExec(p *profile.Profile, path string) string { return explainExec(p, nil, path) }
+
+// explainExec is ExplainExec with the files looked at as the program's user.
+func explainExec(p *profile.Profile, c *Credential, path string) string {
 	resolved, err := resolve(p)
 	if err != nil {
 		return ""
 	}
 	var parts []string
-	for _, l := range execChain(path) {
+	for _, l := range execChain(c, path) {
 		if l.real == "" {
 			continue
 		}

@@ -15,11 +15,21 @@ import (
 // defaultPath is where programs are looked for without a PATH.
 const defaultPath = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 
-// LookPath finds a program as execvp(3) would for a child with this environment
-// and directory. A name with a slash is only joined to dir. Parts of PATH that
-// are not absolute are passed over. It looks with policyd's own rights; the
-// kernel has the last word at exec. Errors wrap errs.ErrProgramNotFound, or
-// errs.ErrProgramRefused when all that was found cannot be executed.
+// LookPathAs finds a program as execvp(3) would for a child with this credential
+// (nil: the caller's), environment and directory. A name with a slash is only
+// joined to dir. Parts of PATH that are not absolute are passed over. It looks
+// with the user's rights, not with policyd's, and so answers for what he may not
+// see as for what is not there to be executed; the kernel has the last word at
+// exec. Errors wrap errs.ErrProgramNotFound, errs.ErrProgramRefused when all that
+// was found cannot be executed, or errs.ErrStart when that user cannot be.
+func LookPathAs(c *Credential, name string, env []string, dir string) (path string, err error) {
+	if aerr := asUser(c, func() { path, err = LookPath(name, env, dir) }); aerr != nil {
+		return "", fmt.Errorf("%w: run as uid %d: %w", errs.ErrStart, c.UID, aerr)
+	}
+	return path, err
+}
+
+// LookPath is LookPathAs with the caller's own rights.
 func LookPath(name string, env []string, dir string) (string, error) {
 	if name == "" || strings.IndexByte(name, 0) >= 0 {
 		return "", fmt.Errorf("%w: %q is not a name", errs.ErrProgramNotFound, name)

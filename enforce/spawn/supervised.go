@@ -31,6 +31,8 @@ type supervisors struct {
 }
 
 func (s *supervisors) Name() string                         { return "supervisor" }
+func (s *supervisors) Root() string                         { return "" }
+func (s *supervisors) Close() error                         { return nil }
 func (s *supervisors) OpenGroup(path string) (Group, error) { return openGroup(path) }
 
 func (s *supervisors) NewGroup(id string) (Group, error) {
@@ -78,7 +80,7 @@ func (g *supervisedGroup) start(s *Spawner, cmd *Command, rs *landlock.Rulesets)
 		conn.Close()
 		_ = sup.Signal(syscall.SIGTERM)
 		if errors.Is(err, errs.ErrProgramRefused) && rs.Profile() != nil {
-			if why := ExplainExec(rs.Profile(), cmd.Path); why != "" {
+			if why := explainExec(rs.Profile(), cmd.Credential, cmd.Path); why != "" {
 				err = fmt.Errorf("%w: %s", err, why)
 			}
 		}

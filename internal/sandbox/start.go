@@ -93,7 +93,7 @@ func (m *Manager) begin(ctx context.Context, b *box, r *Request, cmd *spawn.Comm
 		return err
 	}
 	defer release()
-	if cmd.Path, err = spawn.LookPath(cmd.Argv[0], cmd.Env, cmd.Dir); err != nil {
+	if cmd.Path, err = spawn.LookPathAs(cmd.Credential, cmd.Argv[0], cmd.Env, cmd.Dir); err != nil {
 		return err
 	}
 	rec := m.newRecord(b, r, rs, sess == nil)

@@ -1,0 +1,57 @@
+package spawn
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// asUser calls look with the file system rights of a program's user, nil: with
+// policyd's own. What is only looked at for words or a search must not tell a
+// user more of the host than he could see, nor open for him what he could not.
+// With an error look was not called.
+func asUser(c *Credential, look func()) error {
+	if c == nil || c.UID == 0 || os.Geteuid() != 0 {
+		// Root sees all, and without privilege policyd's user is the only one there can be.
+		look()
+		return nil
+	}
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		// Never unlocked: the thread ends with the goroutine.
+		runtime.LockOSThread()
+		if err = actAs(c); err == nil {
+			look()
+		}
+	}()
+	<-done
+	return err
+}
+
+// actAs changes this thread alone; the wrappers of package syscall change all.
+func actAs(c *Credential) error {
+	var p unsafe.Pointer
+	if len(c.Groups) > 0 {
+		p = unsafe.Pointer(&c.Groups[0])
+	}
+	if _, _, e := unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(c.Groups)), uintptr(p), 0); e != 0 {
+		return fmt.Errorf("setgroups: %w", e)
+	}
+	for _, id := range [...]struct {
+		call uintptr
+		name string
+		id   uint32
+	}{{unix.SYS_SETFSGID, "gid", c.GID}, {unix.SYS_SETFSUID, "uid", c.UID}} {
+		unix.RawSyscall(id.call, uintptr(id.id), 0, 0)
+		// The second call fails always and tells what the first one did.
+		if now, _, _ := unix.RawSyscall(id.call, ^uintptr(0), 0, 0); uint32(now) != id.id {
+			return fmt.Errorf("%s %d: %w", id.name, id.id, unix.EPERM)
+		}
+	}
+	return nil
+}
