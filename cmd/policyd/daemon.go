@@ -57,13 +57,18 @@ func serve(o *options, stderr io.Writer) (err error) {
 		// It serves all the same: policies can be stored, and a start says what is wrong.
 		log.Error("landlock cannot be used: no policy that requires it can be started", "error", sup.Err)
 	}
-	containment, err := spawn.DetectContainment(spawn.Options{Launcher: o.config.Launcher})
+	containment, err := spawn.DetectContainment(spawn.Options{Launcher: o.config.Launcher, StateDir: o.layout.State})
 	if err != nil {
 		return err
 	}
+	defer func() {
+		if cerr := containment.Close(); cerr != nil {
+			log.Warn("the folder of groups could not be removed", "error", cerr)
+		}
+	}()
 	boxes, err := sandbox.New(context.Background(), sandbox.Config{
 		StateDir: o.layout.State, RuntimeDir: o.layout.Runtime, Store: st, Support: sup, Containment: containment,
-		Log: log, LogLimit: o.config.Limits.LogBytes, Outdated: server.Outdated(st),
+		CgroupRoot: containment.Root(), Log: log, LogLimit: o.config.Limits.LogBytes, Outdated: server.Outdated(st),
 	})
 	if err != nil {
 		return err

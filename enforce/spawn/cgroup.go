@@ -2,6 +2,8 @@ package spawn
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -22,29 +24,63 @@ import (
 // (policyd itself) and groups below it.
 type cgroups struct{ root string }
 
-func newCgroups(root string) (*cgroups, error) {
+func newCgroups(o Options) (*cgroups, error) {
+	root := o.CgroupRoot
 	if root == "" {
 		own, err := ownCgroup()
 		if err != nil {
 			return nil, err
 		}
-		root = filepath.Join(own, "policyd")
+		name, err := rootName(o.StateDir)
+		if err != nil {
+			return nil, err
+		}
+		root = filepath.Join(own, name)
 	}
 	c := &cgroups{root: root}
+	if o.CgroupRoot != "" || o.StateDir != "" {
+		c.sweepProbes()
+	}
 	if err := c.try(); err != nil {
 		return nil, err
 	}
 	return c, nil
 }
 
+// rootName names the root of a state folder's groups. The inode is part of it
+// because two policyds with different file systems may share a cgroup and see
+// the same path.
+func rootName(state string) (string, error) {
+	if state == "" {
+		return "policyd", nil
+	}
+	path, err := filepath.EvalSymlinks(state)
+	if err == nil {
+		path, err = filepath.Abs(path)
+	}
+	if err != nil {
+		return "", err
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return "", &os.PathError{Op: "stat", Path: path, Err: err}
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%d %d %s", st.Dev, st.Ino, path))
+	return "policyd-" + hex.EncodeToString(sum[:6]), nil
+}
+
 // try makes a group and forks into it. The program does not exist, so that the
 // errno tells what fork said: a cgroup that may not be entered is EACCES, EBUSY
 // or EOPNOTSUPP, and only a fork that worked comes to ENOENT.
 func (c *cgroups) try() error {
-	if err := os.MkdirAll(c.root, 0o755); err != nil {
-		return err
+	made := os.Mkdir(c.root, 0o755)
+	if made != nil && !errors.Is(made, fs.ErrExist) {
+		return made
 	}
-	g, err := c.newGroup("probe-" + strconv.Itoa(os.Getpid()) + "-" + strconv.FormatInt(time.Now().UnixNano(), 36))
+	if made == nil {
+		defer os.Remove(c.root) // the first group makes it again
+	}
+	g, err := c.newGroup(probePrefix + strconv.Itoa(os.Getpid()) + "-" + strconv.FormatInt(time.Now().UnixNano(), 36))
 	if err != nil {
 		return err
 	}
@@ -58,6 +94,16 @@ func (c *cgroups) try() error {
 		return fmt.Errorf("fork into %s: %w", g.path, err)
 	}
 	return nil
+}
+
+const probePrefix = "probe-"
+
+// sweepProbes removes what a policyd that was killed in try has left.
+func (c *cgroups) sweepProbes() {
+	old, _ := filepath.Glob(filepath.Join(c.root, probePrefix+"*"))
+	for _, path := range old {
+		_ = os.Remove(path) // never one with a process in it
+	}
 }
 
 // ownCgroup gives the folder of this process's v2 cgroup.
@@ -95,7 +141,19 @@ func cgroupFolder(own string) (string, error) {
 }
 
 func (c *cgroups) Name() string                         { return "cgroup" }
+func (c *cgroups) Root() string                         { return c.root }
 func (c *cgroups) OpenGroup(path string) (Group, error) { return openGroup(path) }
+
+// Close removes the root when there is no group in it.
+func (c *cgroups) Close() error {
+	err := os.Remove(c.root)
+	for _, ok := range []error{fs.ErrNotExist, syscall.EBUSY, syscall.ENOTEMPTY} {
+		if errors.Is(err, ok) {
+			return nil
+		}
+	}
+	return err
+}
 
 func (c *cgroups) NewGroup(id string) (Group, error) {
 	if err := checkID(id); err != nil {
@@ -112,7 +170,7 @@ func (c *cgroups) newGroup(id string) (*cgroupGroup, error) {
 	path := filepath.Join(c.root, id)
 	err := os.Mkdir(path, 0o755)
 	if errors.Is(err, fs.ErrNotExist) { // somebody tidied up
-		if err = os.MkdirAll(c.root, 0o755); err == nil {
+		if err = os.Mkdir(c.root, 0o755); err == nil || errors.Is(err, fs.ErrExist) {
 			err = os.Mkdir(path, 0o755)
 		}
 	}

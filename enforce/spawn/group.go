@@ -14,10 +14,13 @@ import (
 // Containment is a way to hold all descendants of programs.
 type Containment interface {
 	Name() string                      // "cgroup" or "supervisor"
+	Root() string                      // the folder in which groups are folders named by their id; "" when they are not
 	NewGroup(id string) (Group, error) // id: a file name, unique
 	// OpenGroup finds the group with that Path again, made by whichever
 	// containment, before a restart of policyd or after.
 	OpenGroup(path string) (Group, error)
+	// Close gives back what no group needs. Groups go on.
+	Close() error
 }
 
 // Usage is what a group uses now, and CPU time since it was made.
@@ -39,9 +42,14 @@ type Group interface {
 
 // Options say where containment is to be found.
 type Options struct {
-	// CgroupRoot is the folder groups are made in. Empty: "policyd" below
-	// policyd's own cgroup (v2; also beside v1 as in a hybrid setup).
+	// CgroupRoot is the folder groups are made in, this policyd's alone. Empty:
+	// one below policyd's own cgroup (v2; also beside v1 as in a hybrid setup).
 	CgroupRoot string
+	// StateDir is an existing folder that one policyd at a time has. Without
+	// CgroupRoot the folder of groups is named after it, so that policyds in one
+	// cgroup keep apart and a later one finds what an earlier one left. Without
+	// either it is "policyd", shared.
+	StateDir string
 	// Launcher is policyd-launch. Empty: the one beside the running program.
 	Launcher string
 	// Supervisor passes over cgroups.
@@ -54,7 +62,7 @@ type Options struct {
 func DetectContainment(o Options) (Containment, error) {
 	why := errors.New("cgroups: not wanted")
 	if !o.Supervisor {
-		c, err := newCgroups(o.CgroupRoot)
+		c, err := newCgroups(o)
 		if err == nil {
 			return c, nil
 		}
