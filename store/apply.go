@@ -169,7 +169,7 @@ func digestKey(info *apiv1.VersionInfo) []byte {
 func (t *wtx) putMessage(b *bolt.Bucket, key []byte, m proto.Message) error {
 	payload, err := marshal(m)
 	if err != nil {
-		return fmt.Errorf("%w: %v", errs.ErrInvalid, err)
+		return fmt.Errorf("%w: %w", errs.ErrInvalid, err)
 	}
 	return t.put(b, key, payload)
 }

@@ -32,7 +32,7 @@ func childHold(args []string) error {
 	}
 	defer s.Close()
 	fmt.Println("held")
-	_, err = io.Copy(io.Discard, os.Stdin)
+	_, _ = io.Copy(io.Discard, os.Stdin)
 	select {}
 }
 

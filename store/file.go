@@ -10,6 +10,7 @@ import (
 	"time"
 
 	bolt "go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
 	"golang.org/x/sys/unix"
 
 	"policyd.dev/policyd/internal/errs"
@@ -36,7 +37,7 @@ func classify(err error) error {
 		return fmt.Errorf("%w: %w", errs.ErrStoreFull, err)
 	case is(syscall.EROFS, syscall.EACCES, syscall.EPERM):
 		return fmt.Errorf("%w: %w", errs.ErrStoreReadOnly, err)
-	case errors.Is(err, bolt.ErrTimeout):
+	case errors.Is(err, berrors.ErrTimeout):
 		return fmt.Errorf("%w: %w", errs.ErrStoreLocked, err)
 	case errors.Is(err, os.ErrNotExist):
 		return fmt.Errorf("%w: %w", errs.ErrNotFound, err)

@@ -271,13 +271,11 @@ func (s *Store) History(kind, name string, before uint64, limit int) (infos []*a
 			before = head.GetNumber() + 1
 		}
 		prefix := joinKey(name, "")
-		k, v := c.Seek(versionKey(name, before))
-		if k == nil {
-			k, v = c.Last()
-		} else {
-			k, v = c.Prev()
+		back := c.Prev // the first step: from the first key at or behind before, or from the end
+		if k, _ := c.Seek(versionKey(name, before)); k == nil {
+			back = c.Last
 		}
-		for ; bytes.HasPrefix(k, prefix) && (limit <= 0 || len(infos) < limit); k, v = c.Prev() {
+		for k, v := back(); bytes.HasPrefix(k, prefix) && (limit <= 0 || len(infos) < limit); k, v = c.Prev() {
 			info := &apiv1.VersionInfo{}
 			if err := unsealMessage(k, v, info); err != nil {
 				return err

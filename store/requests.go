@@ -120,7 +120,7 @@ func (t *wtx) remember(a Actor, method string, answer []byte) error {
 	oldest := t.now.Add(-requestKept).UnixNano()
 	for range forgetAtOnce {
 		k, _ := byTime.Cursor().First()
-		if k == nil || len(k) < 8 || int64(binary.BigEndian.Uint64(k)) > oldest {
+		if len(k) < 8 || int64(binary.BigEndian.Uint64(k)) > oldest {
 			break
 		}
 		k = bytes.Clone(k)

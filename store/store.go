@@ -103,8 +103,7 @@ func open(path string, o Options) (s *Store, schema uint32, err error) {
 		return err
 	})
 	if err != nil {
-		s.closeDB()
-		return nil, 0, fmt.Errorf("open store %s: %w", path, err)
+		return nil, 0, errors.Join(fmt.Errorf("open store %s: %w", path, err), s.closeDB())
 	}
 	go s.writer()
 	return s, schema, nil

@@ -140,7 +140,7 @@ func (o *object) refuse(path string) error {
 	if err := retry(func() error { return unix.Fstatfs(o.fd, &fs) }); err != nil {
 		return fmt.Errorf("%q: fstatfs: %w", path, err)
 	}
-	switch int64(fs.Type) {
+	switch fs.Type {
 	case unix.NSFS_MAGIC, unix.PID_FS_MAGIC, unix.PIPEFS_MAGIC, unix.SOCKFS_MAGIC:
 		return fmt.Errorf("%q: %w: it is on an internal file system of the kernel", path, errs.ErrPathRefused)
 	case unix.PROC_SUPER_MAGIC:

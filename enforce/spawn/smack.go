@@ -2,7 +2,9 @@ package spawn
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 
 	"policyd.dev/policyd/internal/errs"
@@ -32,8 +34,11 @@ func setSmackLabel(label string) error {
 	}
 	var buf [512]byte
 	n, err := f.ReadAt(buf[:], 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("%w: reading the label back: %w", errs.ErrSmackUnavailable, err)
+	}
 	if got := bytes.TrimRight(buf[:n], "\n\x00"); string(got) != label {
-		return fmt.Errorf("%w: asked for label %q and got %q (%v)", errs.ErrSmackUnavailable, label, got, err)
+		return fmt.Errorf("%w: asked for label %q and got %q", errs.ErrSmackUnavailable, label, got)
 	}
 	return nil
 }

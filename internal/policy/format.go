@@ -114,7 +114,7 @@ func comments(text string) int {
 // ToYAML writes a document that has no text of its own.
 func ToYAML(r *apiv1.Resource) ([]byte, error) {
 	var m protoreflect.Message
-	kind := ""
+	var kind string
 	switch k := r.GetKind().(type) {
 	case *apiv1.Resource_LandlockPolicy:
 		m, kind = k.LandlockPolicy.ProtoReflect(), KindPolicy

@@ -19,7 +19,7 @@ func TestReadmeTour(t *testing.T) {
 	if len(blocks) < 5 {
 		t.Fatalf("the README has %d blocks to run", len(blocks))
 	}
-	home, err := os.MkdirTemp("/tmp", "policyd-tour-home")
+	home, err := os.MkdirTemp("/tmp", "policyd-tour-home") //nolint:usetesting // the tour's policy grants it
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func TestReadmeTour(t *testing.T) {
 
 // make quickstart, as a newcomer calls it; nothing may be left running or lying about.
 func TestQuickstart(t *testing.T) {
-	tmp, err := os.MkdirTemp("/tmp", "policyd-qs")
+	tmp, err := os.MkdirTemp("/tmp", "policyd-qs") //nolint:usetesting // the paths of sockets must be short
 	if err != nil {
 		t.Fatal(err)
 	}
