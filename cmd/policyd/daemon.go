@@ -57,7 +57,9 @@ func serve(o *options, stderr io.Writer) (err error) {
 		// It serves all the same: policies can be stored, and a start says what is wrong.
 		log.Error("landlock cannot be used: no policy that requires it can be started", "error", sup.Err)
 	}
-	containment, err := spawn.DetectContainment(spawn.Options{Launcher: o.config.Launcher, StateDir: o.layout.State})
+	containment, err := spawn.DetectContainment(spawn.Options{
+		Launcher: o.config.Launcher, StateDir: o.layout.State, OwnChildren: true,
+	})
 	if err != nil {
 		return err
 	}

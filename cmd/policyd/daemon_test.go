@@ -22,7 +22,6 @@ import (
 
 	apiv1 "policyd.dev/policyd/api/policyd/v1"
 	"policyd.dev/policyd/enforce/spawn"
-	"policyd.dev/policyd/internal/testkernel"
 )
 
 const daemonEnv = "POLICYD_TEST_DAEMON"
@@ -69,7 +68,15 @@ func (b *buffer) String() string {
 func launch(t *testing.T, dir string, args ...string) *process {
 	t.Helper()
 	p := command(t, dir, args...)
-	path := filepath.Join(dir, fmt.Sprintf("n%d", time.Now().UnixNano()))
+	p.run()
+	return p
+}
+
+// run starts a policyd that was made by command and waits until it says that it is ready.
+func (p *process) run() {
+	t := p.t
+	t.Helper()
+	path := filepath.Join(p.dir, fmt.Sprintf("n%d", time.Now().UnixNano()))
 	var err error
 	if p.notify, err = net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"}); err != nil {
 		t.Fatal(err)
@@ -88,7 +95,6 @@ func launch(t *testing.T, dir string, args ...string) *process {
 		<-p.done
 	})
 	p.told("READY=1")
-	return p
 }
 
 func command(t *testing.T, dir string, args ...string) *process {
@@ -244,9 +250,7 @@ func TestCommandLine(t *testing.T) {
 
 // The whole life: ready, a second one refused, stopped and killed with a sandbox that goes on.
 func TestLife(t *testing.T) {
-	if _, err := testkernel.ABI(); err != nil {
-		testkernel.Skip(t, "Landlock", "use a kernel with CONFIG_SECURITY_LANDLOCK and landlock in lsm=")
-	}
+	needLandlock(t)
 	dir := folder(t)
 	p := launch(t, dir)
 	info, err := os.Stat(p.socket())

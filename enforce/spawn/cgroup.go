@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -22,7 +23,12 @@ import (
 // cgroups makes one cgroup (v2) per group. It enables no controllers: cgroup.kill
 // and cpu.stat need none, and with none enabled a cgroup may hold both processes
 // (policyd itself) and groups below it.
-type cgroups struct{ root string }
+type cgroups struct {
+	root string
+
+	mu     sync.Mutex
+	former map[string]bool // roots of this state folder's policyd in other cgroups
+}
 
 func newCgroups(o Options) (*cgroups, error) {
 	root := o.CgroupRoot
@@ -140,12 +146,29 @@ func cgroupFolder(own string) (string, error) {
 	return "", fmt.Errorf("cgroup %q is not mounted (version 2)", own)
 }
 
-func (c *cgroups) Name() string                         { return "cgroup" }
-func (c *cgroups) Root() string                         { return c.root }
-func (c *cgroups) OpenGroup(path string) (Group, error) { return openGroup(path) }
+func (c *cgroups) Name() string { return "cgroup" }
+func (c *cgroups) Root() string { return c.root }
 
-// Close removes the root when there is no group in it.
+func (c *cgroups) OpenGroup(path string) (Group, error) {
+	g, err := openGroup(path)
+	if root := filepath.Dir(path); err == nil && root != c.root && filepath.Base(root) == filepath.Base(c.root) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.former == nil {
+			c.former = make(map[string]bool)
+		}
+		c.former[root] = true
+	}
+	return g, err
+}
+
+// Close removes the roots that have no group in them.
 func (c *cgroups) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for root := range c.former {
+		_ = os.Remove(root) // in a cgroup we may have nothing to say in any more
+	}
 	err := os.Remove(c.root)
 	for _, ok := range []error{fs.ErrNotExist, syscall.EBUSY, syscall.ENOTEMPTY} {
 		if errors.Is(err, ok) {
@@ -329,7 +352,8 @@ func (g *cgroupGroup) KillAll() error {
 		}
 		// One write kills the whole tree, also what is being forked (Linux 5.14).
 		err = os.WriteFile(filepath.Join(g.path, "cgroup.kill"), []byte("1"), 0)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		// ENODEV: it was removed meanwhile.
+		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENODEV) {
 			return fmt.Errorf("%w: %w", errs.ErrContainment, err)
 		}
 		if err != nil {
@@ -341,12 +365,31 @@ func (g *cgroupGroup) KillAll() error {
 	}
 }
 
+// populated reads cgroup.events without os.File: it is on the way of every end.
 func (g *cgroupGroup) populated() (bool, error) {
-	b, err := os.ReadFile(filepath.Join(g.path, "cgroup.events"))
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENODEV) {
-		return false, nil
+	raw, err := g.dir.SyscallConn()
+	if err != nil {
+		return false, err
 	}
-	return !bytes.Contains(b, []byte("populated 0")), err
+	var buf [128]byte
+	var n int
+	var rerr error
+	err = raw.Control(func(dir uintptr) {
+		var fd int
+		if fd, rerr = unix.Openat(int(dir), "cgroup.events", unix.O_RDONLY|unix.O_CLOEXEC, 0); rerr == nil {
+			n, rerr = unix.Read(fd, buf[:])
+			unix.Close(fd)
+		}
+	})
+	switch {
+	case err != nil: // closed by Remove
+		return false, nil
+	case rerr == unix.ENOENT, rerr == unix.ENODEV: // removed
+		return false, nil
+	case rerr != nil:
+		return false, fmt.Errorf("%w: %s/cgroup.events: %w", errs.ErrContainment, g.path, rerr)
+	}
+	return !bytes.Contains(buf[:n], []byte("populated 0")), nil
 }
 
 func (g *cgroupGroup) Remove() error {

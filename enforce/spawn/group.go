@@ -54,6 +54,10 @@ type Options struct {
 	Launcher string
 	// Supervisor passes over cgroups.
 	Supervisor bool
+	// OwnChildren tells that this process starts nothing but groups' programs.
+	// Where those have supervisors, it becomes a child subreaper, and any other
+	// child it has is what the program of a killed supervisor left: it is ended.
+	OwnChildren bool
 }
 
 // DetectContainment gives cgroups where they work for this user, found out by
@@ -76,10 +80,17 @@ func DetectContainment(o Options) (Containment, error) {
 		}
 		launcher = filepath.Join(filepath.Dir(exe), "policyd-launch")
 	}
-	if err := checkProgram(launcher); err != nil {
+	err := checkProgram(launcher)
+	if err != nil {
 		return nil, fmt.Errorf("%w: %w; supervisor: %w", errs.ErrContainment, why, err)
 	}
-	return &supervisors{launcher: launcher, Why: why}, nil
+	c := &supervisors{launcher: launcher}
+	if o.OwnChildren {
+		if c.orphans, err = newOrphanage(); err != nil {
+			return nil, fmt.Errorf("%w: %w; supervisor: %w", errs.ErrContainment, why, err)
+		}
+	}
+	return c, nil
 }
 
 func openGroup(path string) (Group, error) {

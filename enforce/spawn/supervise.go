@@ -133,7 +133,7 @@ func (s *supervision) run(events <-chan os.Signal) int {
 		}
 	}
 	for {
-		s.killOnce()
+		killListed(func() ([]process, error) { return descendants(os.Getpid()) })
 		if _, childless := s.reap(); childless {
 			return 0
 		}
@@ -171,31 +171,4 @@ func (s *supervision) tell(st Status) {
 	}
 	b, _ := json.Marshal(endReply{st})
 	_, _ = s.conn.Write(append(b, '\n'))
-}
-
-// killOnce stops all descendants, again and again until there is none that was
-// not seen (a stopped one starts no others), and kills them then.
-func (s *supervision) killOnce() {
-	const passes = 100
-	stopped := make(map[process]bool)
-	for range passes {
-		procs, err := descendants(os.Getpid())
-		if err != nil {
-			break
-		}
-		fresh := 0
-		for _, p := range procs {
-			if !stopped[p] {
-				stopped[p] = true
-				fresh++
-				p.send(syscall.SIGSTOP)
-			}
-		}
-		if fresh == 0 {
-			break
-		}
-	}
-	for p := range stopped {
-		p.send(syscall.SIGKILL)
-	}
 }

@@ -23,11 +23,12 @@ import (
 // supervisors holds each program by a process of its own, policyd-launch
 // supervise, which all orphans of the program come to. It is for hosts whose
 // cgroups policyd cannot write. A program that may signal its supervisor (the
-// same user, and no layer with the scope signal) can end it; the program then
-// dies too, but not what it has started.
+// same user, and no layer with the scope signal) can kill it; the program then
+// dies too, and what it has started comes to the orphanage, if there is one and
+// the supervisor is its process's child: not one that was found again.
 type supervisors struct {
 	launcher string
-	Why      error // cgroups are not used
+	orphans  *orphanage // or nil
 }
 
 func (s *supervisors) Name() string                         { return "supervisor" }
@@ -39,7 +40,7 @@ func (s *supervisors) NewGroup(id string) (Group, error) {
 	if err := checkID(id); err != nil {
 		return nil, err
 	}
-	return &supervisedGroup{launcher: s.launcher, id: id}, nil
+	return &supervisedGroup{launcher: s.launcher, id: id, orphans: s.orphans}, nil
 }
 
 // supervisedPrefix begins a supervised group's path; its supervisor's pid and
@@ -52,9 +53,11 @@ func SupervisorName(id string) string { return "policyd-launch:" + id }
 type supervisedGroup struct {
 	launcher string
 	id       string
+	orphans  *orphanage // or nil
 
 	mu         sync.Mutex
-	supervisor *Child // nil before Start
+	supervisor *Child        // nil before Start
+	over       chan struct{} // closed when neither it nor an orphan of it is left
 }
 
 // supervisor is the socket to a supervisor whose program is waited for.
@@ -73,22 +76,36 @@ func (g *supervisedGroup) start(s *Spawner, cmd *Command, rs *landlock.Rulesets)
 	if err != nil {
 		return nil, fmt.Errorf("%w: supervisor: %w", errs.ErrStart, err)
 	}
-	// It ends by itself, soon after an error; nobody else waits for it.
-	go sup.Wait(context.Background())
+	over := make(chan struct{})
+	go g.attend(sup, over)
 	child, err := g.handOver(conn, cmd, rs)
 	if err != nil {
 		conn.Close()
-		_ = sup.Signal(syscall.SIGTERM)
+		// Nothing stays of a program that ran already and did away with its supervisor.
+		err = errors.Join(err, endSupervised(sup, over))
 		if errors.Is(err, errs.ErrProgramRefused) && rs.Profile() != nil {
-			if why := explainExec(rs.Profile(), cmd.Credential, cmd.Path); why != "" {
+			if why := ExplainExec(rs.Profile(), cmd.Path); why != "" {
 				err = fmt.Errorf("%w: %s", err, why)
 			}
 		}
 		return nil, err
 	}
-	g.supervisor = sup
+	g.supervisor, g.over = sup, over
 	sup.StartTicks()
 	return child, nil
+}
+
+// attend waits for the end of a supervisor and of what it leaves: nothing when
+// it returned by itself, for it does so when it has no child any more.
+func (g *supervisedGroup) attend(sup *Child, over chan struct{}) {
+	defer close(over)
+	st, err := sup.Wait(context.Background())
+	if g.orphans != nil {
+		g.orphans.leave(sup)
+		if err != nil || st != (Status{}) {
+			g.orphans.end()
+		}
+	}
 }
 
 // launch starts the supervisor itself, which is not confined: it confines the program.
@@ -102,6 +119,10 @@ func (g *supervisedGroup) launch(cmd *Command, rs *landlock.Rulesets) (*os.File,
 		return nil, nil, err
 	}
 	defer unix.Close(pair[1])
+	if err := unix.SetNonblock(pair[0], true); err != nil {
+		unix.Close(pair[0])
+		return nil, nil, err
+	}
 	files := []uintptr{null.Fd(), null.Fd(), null.Fd(), uintptr(pair[1])}
 	for _, f := range [3]*os.File{cmd.Stdin, cmd.Stdout, cmd.Stderr} {
 		if f == nil {
@@ -112,17 +133,21 @@ func (g *supervisedGroup) launch(cmd *Command, rs *landlock.Rulesets) (*os.File,
 	for _, l := range rs.FDs() {
 		files = append(files, uintptr(l.FD))
 	}
-	pidfd := -1
-	// The id in its name is how a policyd that ended before it noted the pid finds it.
-	pid, err := syscall.ForkExec(g.launcher, []string{SupervisorName(g.id), "supervise"},
-		&syscall.ProcAttr{Dir: "/", Files: files, Sys: &syscall.SysProcAttr{Setsid: true, PidFD: &pidfd}})
-	if err != nil {
-		unix.Close(pair[0])
-		return nil, nil, fmt.Errorf("%s: %w", g.launcher, err)
+	fork := func() (*Child, error) {
+		pidfd := -1
+		// The id in its name is how a policyd that ended before it noted the pid finds it.
+		pid, err := syscall.ForkExec(g.launcher, []string{SupervisorName(g.id), "supervise"},
+			&syscall.ProcAttr{Dir: "/", Files: files, Sys: &syscall.SysProcAttr{Setsid: true, PidFD: &pidfd}})
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", g.launcher, err)
+		}
+		return newChild(pid, pidfd, true)
 	}
-	sup, err := newChild(pid, pidfd, true)
-	if err == nil {
-		err = unix.SetNonblock(pair[0], true)
+	var sup *Child
+	if g.orphans != nil {
+		sup, err = g.orphans.enter(fork)
+	} else {
+		sup, err = fork()
 	}
 	if err != nil {
 		// Its socket's end is what ends a supervisor without a program.
@@ -303,18 +328,51 @@ func (g *supervisedGroup) Signal(sig syscall.Signal) error {
 	return signalAll(g.Processes, sig)
 }
 
-// KillAll asks the supervisor to end all and itself.
 func (g *supervisedGroup) KillAll() error {
 	sup := g.child()
-	if sup == nil || sup.Signal(syscall.SIGTERM) != nil {
+	if sup == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), killPatience)
-	defer cancel()
-	if _, err := sup.Wait(ctx); err != nil && ctx.Err() != nil {
+	return endSupervised(sup, g.over)
+}
+
+// endSupervised asks the supervisor to end all and itself. One that does not do
+// so, stopped by its program for example, still gets all orphans: what is below
+// it is ended from here, and then it.
+func endSupervised(sup *Child, over <-chan struct{}) error {
+	if sup.Signal(syscall.SIGTERM) == nil && sup.Signal(syscall.SIGCONT) == nil && supervisedEnd(sup, over, killPatience/5) {
+		return nil
+	}
+	list := func() ([]process, error) { return descendants(sup.PID) }
+	for deadline := time.Now().Add(killPatience); sup.Signal(0) == nil && time.Now().Before(deadline); {
+		if procs, err := list(); err == nil && len(procs) == 0 {
+			break
+		}
+		killListed(list)
+		time.Sleep(10 * time.Millisecond)
+	}
+	_ = sup.Signal(syscall.SIGKILL)
+	if !supervisedEnd(sup, over, killPatience) {
 		return fmt.Errorf("%w: processes of supervisor %d do not end", errs.ErrContainment, sup.PID)
 	}
 	return nil
+}
+
+// supervisedEnd tells whether over is closed in time; without it, of an earlier
+// policyd's supervisor, whether that one ends.
+func supervisedEnd(sup *Child, over <-chan struct{}, patience time.Duration) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if over == nil {
+		_, err := sup.Wait(ctx)
+		return err == nil || ctx.Err() == nil
+	}
+	select {
+	case <-over:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // Remove has nothing to remove: the supervisor ends with the last process.
