@@ -18,8 +18,10 @@ import (
 
 // classify adds the sentinel to an error of the file system. bbolt wraps some errors without %w, so their text counts.
 func classify(err error) error {
-	for _, s := range []error{errs.ErrStoreLocked, errs.ErrStoreCorrupt, errs.ErrStoreReadOnly, errs.ErrStoreFull,
-		errs.ErrStoreFailed, errs.ErrStoreNewer, errs.ErrShutdown} {
+	for _, s := range []error{
+		errs.ErrStoreLocked, errs.ErrStoreCorrupt, errs.ErrStoreReadOnly, errs.ErrStoreFull,
+		errs.ErrStoreFailed, errs.ErrStoreNewer, errs.ErrShutdown,
+	} {
 		if errors.Is(err, s) {
 			return err
 		}

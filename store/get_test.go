@@ -102,8 +102,12 @@ func TestTags(t *testing.T) {
 		remove   bool
 		want     error
 	}{
-		{"web", "old", true, errs.ErrNotFound}, {"web@2", "next", true, errs.ErrInvalid}, {"web@9", "x", false, errs.ErrNotFound},
-		{"web", "9", false, errs.ErrInvalid}, {"web", "sha256:00000000", false, errs.ErrInvalid}, {"none", "x", false, errs.ErrNotFound},
+		{"web", "old", true, errs.ErrNotFound},
+		{"web@2", "next", true, errs.ErrInvalid},
+		{"web@9", "x", false, errs.ErrNotFound},
+		{"web", "9", false, errs.ErrInvalid},
+		{"web", "sha256:00000000", false, errs.ErrInvalid},
+		{"none", "x", false, errs.ErrNotFound},
 	} {
 		if err := tag(c.ref, c.tag, c.remove); !errors.Is(err, c.want) {
 			t.Errorf("tag %+v: %v", c, err)

@@ -54,7 +54,7 @@ func unsealMessage(key, value []byte, m proto.Message) error {
 		return err
 	}
 	if err := proto.Unmarshal(payload, m); err != nil {
-		return fmt.Errorf("%w: record %q: %v", errs.ErrStoreCorrupt, key, err)
+		return fmt.Errorf("%w: record %q: %w", errs.ErrStoreCorrupt, key, err)
 	}
 	return nil
 }

@@ -44,7 +44,7 @@ func (s *Store) PutSandboxes(ctx context.Context, sandboxes []*apiv1.Sandbox, ev
 		}
 		payload, err := marshal(sb)
 		if err != nil {
-			return fmt.Errorf("%w: sandbox %s: %v", errs.ErrInvalid, quote(sb.GetId()), err)
+			return fmt.Errorf("%w: sandbox %s: %w", errs.ErrInvalid, quote(sb.GetId()), err)
 		}
 		keys[i], values[i] = []byte(sb.GetId()), payload
 	}

@@ -41,11 +41,19 @@ var topBuckets = []struct {
 	byKind bool
 	since  uint32
 }{
-	{bucketKeyMeta, false, 1}, {bucketKeyHeads, true, 1}, {bucketKeyInfos, true, 1}, {bucketKeyContents, true, 1},
-	{bucketKeyTags, true, 1}, {bucketKeyPinned, false, 1}, {bucketKeyPinRefs, false, 1},
-	{bucketKeyRequests, false, 1}, {bucketKeyRequestsByTime, false, 1},
-	{bucketKeyProfiles, false, 1}, {bucketKeyProfilesOrder, false, 1},
-	{bucketKeySandboxes, false, 1}, {bucketKeyLog, false, 1},
+	{bucketKeyMeta, false, 1},
+	{bucketKeyHeads, true, 1},
+	{bucketKeyInfos, true, 1},
+	{bucketKeyContents, true, 1},
+	{bucketKeyTags, true, 1},
+	{bucketKeyPinned, false, 1},
+	{bucketKeyPinRefs, false, 1},
+	{bucketKeyRequests, false, 1},
+	{bucketKeyRequestsByTime, false, 1},
+	{bucketKeyProfiles, false, 1},
+	{bucketKeyProfilesOrder, false, 1},
+	{bucketKeySandboxes, false, 1},
+	{bucketKeyLog, false, 1},
 	{bucketKeyDigests, true, 2},
 }
 

@@ -31,7 +31,8 @@ func policy(name, content string, pins ...*apiv1.Fragment) Put {
 
 func fragment(name, content string, pins ...*apiv1.Fragment) Put {
 	p := Put{Kind: KindFragment, Name: name, Resource: &apiv1.Resource{Kind: &apiv1.Resource_Fragment{
-		Fragment: fragmentOf(name, content)}}}
+		Fragment: fragmentOf(name, content),
+	}}}
 	return pinned(p, content, pins)
 }
 

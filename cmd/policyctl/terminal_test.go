@@ -62,7 +62,7 @@ func TestFullScreenPrograms(t *testing.T) {
 	socket := start(t)
 	t.Run("vi", func(t *testing.T) {
 		vi := testkernel.RequireTool(t, "vi", "apt-get install vim-tiny")
-		dir, err := os.MkdirTemp("/tmp", "policyctl-vi-") // what the policy allows
+		dir, err := os.MkdirTemp("/tmp", "policyctl-vi-") //nolint:usetesting // what the policy allows
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -128,7 +128,6 @@ func TestFlattenRefusals(t *testing.T) {
 		t.Fatalf("accepted: %v", err)
 	}
 	r.Release()
-
 }
 
 func TestFlattenBindMount(t *testing.T) {
@@ -159,8 +158,16 @@ func TestMountAlias(t *testing.T) {
 		id   uint64
 		want string
 	}{
-		{"/srv/a b/c", 21, "/mnt/x/c"}, {"/srv/a b", 21, "/mnt/x"}, {"/srv", 21, ""}, {"/srv/a bc", 21, ""}, {"/", 21, ""},
-		{"/mnt/x/c", 23, "/srv/a b/c"}, {"/mnt/x", 23, "/srv/a b"}, {"/data/x", 24, ""}, {"/x", 99, "a mount that is gone"}, {"/x", 24, "a mount that is hidden"},
+		{"/srv/a b/c", 21, "/mnt/x/c"},
+		{"/srv/a b", 21, "/mnt/x"},
+		{"/srv", 21, ""},
+		{"/srv/a bc", 21, ""},
+		{"/", 21, ""},
+		{"/mnt/x/c", 23, "/srv/a b/c"},
+		{"/mnt/x", 23, "/srv/a b"},
+		{"/data/x", 24, ""},
+		{"/x", 99, "a mount that is gone"},
+		{"/x", 24, "a mount that is hidden"},
 	} {
 		if got := m.alias(tt.path, tt.id); got != tt.want {
 			t.Errorf("alias(%q, %d) = %q, want %q", tt.path, tt.id, got, tt.want)

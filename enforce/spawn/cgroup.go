@@ -48,7 +48,7 @@ func (g *cgroupGroup) Path() string { return g.path }
 // tree lists the group's folder and those the program made below, deepest last.
 func (g *cgroupGroup) tree() []string {
 	var dirs []string
-	filepath.WalkDir(g.path, func(path string, d fs.DirEntry, err error) error {
+	_ = filepath.WalkDir(g.path, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.IsDir() {
 			dirs = append(dirs, path)
 		}

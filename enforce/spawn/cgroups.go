@@ -88,7 +88,7 @@ func (c *cgroups) try() error {
 	if err != nil {
 		return err
 	}
-	defer g.Remove()
+	defer func() { _ = g.Remove() }() // what stays is swept at the next start
 	if err := unix.Faccessat(int(g.dir.Fd()), "cgroup.kill", unix.W_OK, 0); err != nil {
 		return fmt.Errorf("%s/cgroup.kill: %w", g.path, err)
 	}

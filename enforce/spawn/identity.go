@@ -47,7 +47,7 @@ func actAs(c *Credential) error {
 		name string
 		id   uint32
 	}{{unix.SYS_SETFSGID, "gid", c.GID}, {unix.SYS_SETFSUID, "uid", c.UID}} {
-		unix.RawSyscall(id.call, uintptr(id.id), 0, 0)
+		_, _, _ = unix.RawSyscall(id.call, uintptr(id.id), 0, 0)
 		// The second call fails always and tells what the first one did.
 		if now, _, _ := unix.RawSyscall(id.call, ^uintptr(0), 0, 0); uint32(now) != id.id {
 			return fmt.Errorf("%s %d: %w", id.name, id.id, unix.EPERM)

@@ -104,7 +104,7 @@ var operations = map[string]func(a []string) error{
 	"sleep": func(a []string) error { time.Sleep(time.Hour); return nil },
 	"nnp": func(a []string) error {
 		if v, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0); err != nil || v != 1 {
-			return fmt.Errorf("no_new_privs %d %v", v, err)
+			return fmt.Errorf("no_new_privs %d: %w", v, err)
 		}
 		return nil
 	},

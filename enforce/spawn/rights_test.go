@@ -97,8 +97,14 @@ func testRight(t *testing.T, s *Spawner, sup landlock.Support, c rightCase) {
 	exe, _ := os.Executable()
 	granted, denied := place(t), place(t)
 	rules := []rule{
-		{"/usr", readExec}, {"/lib", readExec}, {"/lib64", readExec}, {exe, profile.FSReadFile | profile.FSExecute}, {"/proc", readAll}, {"/sys", readAll},
-		{granted, c.extra | r.Bit}, {denied, c.extra},
+		{"/usr", readExec},
+		{"/lib", readExec},
+		{"/lib64", readExec},
+		{exe, profile.FSReadFile | profile.FSExecute},
+		{"/proc", readAll},
+		{"/sys", readAll},
+		{granted, c.extra | r.Bit},
+		{denied, c.extra},
 	}
 	if c.right == "ioctl_dev" { // file rules through symbolic links: a file system of tests may have no devices
 		for dir, device := range map[string]string{granted: "/dev/zero", denied: "/dev/full"} {
@@ -169,7 +175,7 @@ func place(t *testing.T) string {
 // shortListener listens on a path that may be too long for a socket's address.
 func shortListener(t *testing.T, path string) (net.Listener, error) {
 	t.Helper()
-	dir, err := os.MkdirTemp("/tmp", "s")
+	dir, err := os.MkdirTemp("/tmp", "s") //nolint:usetesting // the paths of sockets must be short
 	if err != nil {
 		return nil, err
 	}

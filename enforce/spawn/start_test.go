@@ -254,7 +254,8 @@ func TestDomainsDoNotMix(t *testing.T) {
 			os.Mkdir(dir, 0o755)
 			os.WriteFile(filepath.Join(dir, "f"), []byte(fmt.Sprintln(i)), 0o644)
 			sets[i] = build(t, newProfile(t, layerFor("mix", sup.ABI), existing([]rule{
-				{"/usr", readExec}, {"/lib", readExec}, {"/lib64", readExec}, {"/dev/null", readAll | profile.FSWriteFile}, {dir, readAll}})...), sup)
+				{"/usr", readExec}, {"/lib", readExec}, {"/lib64", readExec}, {"/dev/null", readAll | profile.FSWriteFile}, {dir, readAll},
+			})...), sup)
 		}
 		var wg sync.WaitGroup
 		for i := range n {

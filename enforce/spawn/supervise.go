@@ -29,7 +29,7 @@ func Supervise() int {
 	conn := os.NewFile(superFD, "policyd")
 	// Before the first child: every orphan below comes to this process.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		return answer(conn, nil, fmt.Errorf("%w: become a subreaper: %w", errs.ErrContainment, err))
+		return answer(nil, fmt.Errorf("%w: become a subreaper: %w", errs.ErrContainment, err))
 	}
 	// Caught, not ignored: what is ignored stays so in the program.
 	events := make(chan os.Signal, 8)
@@ -37,10 +37,10 @@ func Supervise() int {
 
 	req, err := readRequest(conn)
 	if err != nil {
-		return answer(conn, nil, fmt.Errorf("%w: %w", errs.ErrStart, err))
+		return answer(nil, fmt.Errorf("%w: %w", errs.ErrStart, err))
 	}
 	child, err := req.start()
-	if code := answer(conn, child, err); code != 0 {
+	if code := answer(child, err); code != 0 {
 		return code
 	}
 	s := supervision{conn: conn, main: child.PID, statusFile: req.StatusFile}
@@ -93,7 +93,7 @@ func (req *startRequest) start() (*Child, error) {
 }
 
 // answer says what became of the start; the code is 0 when there is a program.
-func answer(conn *os.File, child *Child, err error) int {
+func answer(child *Child, err error) int {
 	reply := startReply{}
 	var rights []byte
 	if err != nil {

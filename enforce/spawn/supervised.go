@@ -66,7 +66,7 @@ type supervisor struct {
 	buf  []byte // read beyond the startReply
 }
 
-func (g *supervisedGroup) start(s *Spawner, cmd *Command, rs *landlock.Rulesets) (*Child, error) {
+func (g *supervisedGroup) start(cmd *Command, rs *landlock.Rulesets) (*Child, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.supervisor != nil {
@@ -166,7 +166,7 @@ func (g *supervisedGroup) handOver(conn *os.File, cmd *Command, rs *landlock.Rul
 	for _, l := range rs.FDs() {
 		req.Layers = append(req.Layers, layerRequest{l.Name, l.Flags})
 	}
-	conn.SetDeadline(time.Now().Add(handOverPatience))
+	_ = conn.SetDeadline(time.Now().Add(handOverPatience))
 	if err := json.NewEncoder(conn).Encode(&req); err != nil {
 		return nil, fmt.Errorf("%w: supervisor: %w", errs.ErrStart, err)
 	}
@@ -186,7 +186,7 @@ func (g *supervisedGroup) handOver(conn *os.File, cmd *Command, rs *landlock.Rul
 		closeAll(fds)
 		return nil, err
 	}
-	conn.SetDeadline(time.Time{})
+	_ = conn.SetDeadline(time.Time{})
 	child, err := newChild(reply.PID, fds[0], false)
 	if err != nil {
 		closeAll(fds)

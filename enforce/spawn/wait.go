@@ -54,13 +54,13 @@ func (c *Child) poll(ctx context.Context) (Status, error) {
 	if ctx.Done() != nil {
 		woken := make(chan struct{})
 		stop := context.AfterFunc(ctx, func() {
-			f.SetReadDeadline(past)
+			_ = f.SetReadDeadline(past)
 			close(woken)
 		})
 		defer func() {
 			if !stop() {
 				<-woken
-				f.SetReadDeadline(time.Time{})
+				_ = f.SetReadDeadline(time.Time{})
 			}
 		}()
 	}

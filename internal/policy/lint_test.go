@@ -41,9 +41,11 @@ func TestLint(t *testing.T) {
 		{"file in a writable folder", layerText(7, "paths: ["+exec+", {allow: [modify], at: [/var/lib/x]}, {allow: [read_file], at: [/var/lib/x/token]}]"), "file-in-writable-folder spec.layers[0].paths[2].at[0]"},
 		{"file by its name", layerText(7, "paths: ["+exec+", {allow: [modify], at: [/var/lib/x]}, {allow: [read], at: [/var/lib/x/state.db]}]"), "file-in-writable-folder spec.layers[0].paths[2].at[0]"},
 		{"folder in a writable folder", layerText(7, "paths: ["+exec+", {allow: [modify], at: [/var/lib/x]}, {allow: [read], at: [/var/lib/x/sub]}]"), ""},
-		{"proc self", layerText(7, "paths: ["+exec+", {allow: [read], at: [/proc/self/fd, /proc/12, /proc/thread-self, /dev/fd, /dev/stdin, /proc/sys, /proc]}]"),
+		{
+			"proc self", layerText(7, "paths: ["+exec+", {allow: [read], at: [/proc/self/fd, /proc/12, /proc/thread-self, /dev/fd, /dev/stdin, /proc/sys, /proc]}]"),
 			"proc-self spec.layers[0].paths[1].at[0]\nredundant-rule spec.layers[0].paths[1].at[0]\nproc-self spec.layers[0].paths[1].at[1]\nredundant-rule spec.layers[0].paths[1].at[1]\n" +
-				"proc-self spec.layers[0].paths[1].at[2]\nredundant-rule spec.layers[0].paths[1].at[2]\nproc-self spec.layers[0].paths[1].at[3]\nproc-self spec.layers[0].paths[1].at[4]\nredundant-rule spec.layers[0].paths[1].at[5]"},
+				"proc-self spec.layers[0].paths[1].at[2]\nredundant-rule spec.layers[0].paths[1].at[2]\nproc-self spec.layers[0].paths[1].at[3]\nproc-self spec.layers[0].paths[1].at[4]\nredundant-rule spec.layers[0].paths[1].at[5]",
+		},
 		{"refer handled and not granted", policyText(7, "layers:", "  - {name: a, include: [std/tmp], paths: ["+exec+"]}", "  - {name: b, paths: ["+exec+"]}"), ""},
 		{"refer refused anyway", policyText(7, "layers:", "  - {name: a, paths: ["+exec+"]}", "  - {name: b, handles: {net: [all]}}"), ""},
 		{"net layer above refer", policyText(7, "layers:", "  - {name: a, include: [std/tmp], paths: ["+exec+"]}", "  - {name: b, handles: {net: [all]}}"), "implicit-refer spec.layers[1]"},
@@ -56,8 +58,10 @@ func TestLint(t *testing.T) {
 		{"unused names", policyText(7, "variables: {a: [/x], b: [/y]}", "parameters: [c]", "layers: [{handles: {fs: [execute, refer]}, paths: [{allow: [execute], at: ['${b}']}]}]"), "unused-variable spec.variables.a\nunused-variable spec.parameters[0]"},
 		{"a fragment twice", layerText(7, "include: [std/shell, std/tmp, std/shell]"), "repeated-include spec.layers[0].include[2]"},
 		{"nothing to execute", layerText(7, "include: [std/tmp]"), "nothing-to-execute spec.layers[0]"},
-		{"a fragment", "apiVersion: policyd/v1\nkind: Fragment\nmetadata: {name: a}\nspec: {abi: 1, paths: [{allow: [execute], at: [/a]}, {allow: [execute], at: [/a/b]}]}\n",
-			"execute-without-read spec.paths[0].allow\nexecute-without-read spec.paths[1].allow\nredundant-rule spec.paths[1].at[0]"},
+		{
+			"a fragment", "apiVersion: policyd/v1\nkind: Fragment\nmetadata: {name: a}\nspec: {abi: 1, paths: [{allow: [execute], at: [/a]}, {allow: [execute], at: [/a/b]}]}\n",
+			"execute-without-read spec.paths[0].allow\nexecute-without-read spec.paths[1].allow\nredundant-rule spec.paths[1].at[0]",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if got := lintText(t, c.text); got != c.want {

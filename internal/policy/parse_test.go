@@ -135,7 +135,7 @@ func TestParseRefuses(t *testing.T) {
 		{"unknown variable", policyText(7, "variables: {state: [/var]}", `layers: [{paths: [{allow: [read], at: ["${stat}"]}]}]`), "unknown-variable", "7:42", "spec.layers[0].paths[0].at[0]", `did you mean "state"`},
 		{"variable makes a relative path", policyText(7, "variables: {state: [var]}", `layers: [{paths: [{allow: [read], at: ["${state}/x"]}]}]`), "bad-path", "7:42", "spec.layers[0].paths[0].at[0]", `"var/x" is not absolute`},
 		{"variable without members", policyText(7, "variables: {state: []}", "layers: [{}]"), "bad-value", "6:22", "spec.variables.state", "no member"},
-		{"variable with dots", policyText(7, "variables: {state: [/var/../etc]}", "layers: [{}]"), "bad-value", "6:23", "spec.variables.state[0]", "climbs with .."},
+		{"variable with dots", policyText(7, "variables: {state: [/var/../etc]}", "layers: [{}]"), "bad-value", "6:23", "spec.variables.state[0]", "climbs: a .."},
 		{"variable with a bad name", policyText(7, "variables: {a-b: [x]}", "layers: [{}]"), "bad-name", "6:20", "spec.variables.a-b", ""},
 		{"a parameter twice", policyText(7, "parameters: [a, {name: a}]", "layers: [{}]"), "duplicate-name", "6:19", "spec.parameters[1]", "declared twice"},
 		{"parameter within a relative path", policyText(7, "parameters: [{name: a, within: [srv]}]", "layers: [{}]"), "bad-path", "6:35", "spec.parameters[0].within[0]", "not absolute"},

@@ -104,7 +104,7 @@ func checkMember(v string) error {
 	}
 	for part := range strings.SplitSeq(v, "/") {
 		if part == ".." {
-			return fmt.Errorf("member %q climbs with ..", clip(v))
+			return fmt.Errorf("member %q climbs: a .. leads out", clip(v))
 		}
 	}
 	return nil
