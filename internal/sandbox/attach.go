@@ -44,14 +44,7 @@ func (m *Manager) Run(ctx context.Context, r *Request) (*Attached, error) {
 	return a, nil
 }
 
-// open makes the streams; begin is called when the program was executed.
-func (a *Attached) open(r *Request) (*stdio, error) {
-	if t := r.Spec.GetTerminal(); t != nil {
-		return openTerminal(t, r.Cred)
-	}
-	return openPipes()
-}
-
+// begin is called when the program was executed.
 func (a *Attached) begin(m *Manager, b *box, io *stdio) {
 	a.m, a.b, a.io = m, b, io
 	b.sess = a

@@ -107,6 +107,7 @@ func TestStartErrors(t *testing.T) {
 	if recs, _, err := m.List(Filter{Ended: true}); err != nil || len(recs) != 0 {
 		t.Errorf("records of starts that failed: %v, %v", recs, err)
 	}
+	stopAll(t, m) // what was made in advance goes
 	if left := orphans(m.logs.root, nil); len(left) != 0 {
 		t.Errorf("folders of starts that failed: %v", left)
 	}

@@ -134,7 +134,7 @@ func BenchmarkSweepIdleLogs(b *testing.B) {
 	}
 	for range 1000 {
 		id := newID()
-		if err := k.mkdir(id); err != nil {
+		if err := k.makeFolder(id); err != nil {
 			b.Fatal(err)
 		}
 		k.add(id, 1, minLogLimit)

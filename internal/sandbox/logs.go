@@ -52,8 +52,6 @@ type logKeeper struct {
 	ended  map[string]logUse
 	bytes  map[uint32]int64 // kept, by owner
 	wakeup chan struct{}
-
-	spares chan string // names of folders made in advance
 }
 
 type logUse struct {
@@ -93,10 +91,6 @@ func newLogKeeper(root string, cfg Config) (*logKeeper, error) {
 	k := &logKeeper{
 		root: root, log: cfg.Log, boxes: map[string]*boxLogs{}, ended: map[string]logUse{},
 		bytes: map[uint32]int64{}, wakeup: make(chan struct{}, 1),
-		spares: make(chan string, spareFolders),
-	}
-	if err := k.removeSpares(); err != nil {
-		return nil, fmt.Errorf("logs: %w", err)
 	}
 	if !cfg.noPunch {
 		holes, err := canPunch(root)

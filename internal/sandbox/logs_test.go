@@ -33,7 +33,7 @@ func newTestKeeper(t *testing.T, root string) *logKeeper {
 func newTestLogs(t *testing.T, k *logKeeper, limit uint64) *os.File {
 	t.Helper()
 	const id = "0123456789ab"
-	if err := k.mkdir(id); err != nil {
+	if err := k.makeFolder(id); err != nil {
 		t.Fatal(err)
 	}
 	s, err := k.open(id)

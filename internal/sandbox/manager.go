@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -25,6 +24,7 @@ type Manager struct {
 	spawner  *spawn.Spawner
 	ledger   *ledger
 	logs     *logKeeper
+	spares   *spares
 
 	// life ends with Stop: watchers stop watching then, sandboxes go on.
 	life context.Context
@@ -51,6 +51,7 @@ type requestKey struct {
 type box struct {
 	id    string
 	owner uint32
+	spare *spare                        // until the start is decided
 	rec   atomic.Pointer[apiv1.Sandbox] // never changed, only replaced
 
 	decided  chan struct{} // closed when the start succeeded or failed
@@ -76,7 +77,7 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 		return nil, err
 	}
 	m := &Manager{
-		cfg: cfg, boot: boot,
+		cfg: cfg, boot: boot, spares: newSpares(),
 		boxes: map[string]*box{}, alive: map[uint32]int{}, requests: map[requestKey]*box{},
 	}
 	logs, err := newLogKeeper(filepath.Join(cfg.StateDir, "sandboxes"), cfg)
@@ -104,7 +105,7 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 	}
 	m.spawner = spawn.NewSpawner(cfg.Threads)
 	m.wg.Go(func() { m.logs.run(m.life) })
-	m.wg.Go(func() { m.logs.fillSpares(m.life) })
+	m.wg.Go(m.fillSpares)
 	m.ledger.begin()
 	for _, b := range m.boxes {
 		m.resume(b)
@@ -182,7 +183,7 @@ func (m *Manager) all() []*box {
 }
 
 // reserve makes a box with a new id, or finds the one of a repeated request.
-func (m *Manager) reserve(r *Request) (b *box, repeated bool, err error) {
+func (m *Manager) reserve(r *Request, detached bool) (b *box, repeated bool, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.stopping {
@@ -200,14 +201,16 @@ func (m *Manager) reserve(r *Request) (b *box, repeated bool, err error) {
 		}
 	}
 	b = &box{owner: r.OwnerUID, decided: make(chan struct{}), done: make(chan struct{})}
+	if b.spare = m.spares.take(r.spareKind(detached)); b.spare != nil {
+		b.id = b.spare.id
+	}
 	for b.id == "" {
-		id := newID()
-		// A record that is only in the store shows as its folder or not at all:
-		// the store is asked, too, so that an id is never used twice.
-		if _, err := m.cfg.Store.Sandbox(id); m.boxes[id] == nil && errors.Is(err, errs.ErrNotFound) {
-			b.id = id
-		} else if err != nil && !errors.Is(err, errs.ErrNotFound) {
+		id, err := m.freeID()
+		if err != nil {
 			return nil, false, err
+		}
+		if m.boxes[id] == nil {
+			b.id = id
 		}
 	}
 	m.boxes[b.id] = b

@@ -217,18 +217,20 @@ func endedBox(rec *apiv1.Sandbox) *box {
 }
 
 // sweepOrphans ends and removes what belongs to no known sandbox: it was never
-// acknowledged to anybody.
+// acknowledged to anybody, and most of it was only made in advance.
 func (m *Manager) sweepOrphans(known map[string]*apiv1.Sandbox) {
 	if root := m.cfg.CgroupRoot; root != "" {
 		for _, id := range orphans(root, known) {
 			if g, err := m.cfg.Containment.OpenGroup(filepath.Join(root, id)); err == nil {
-				m.cfg.Log.Warn("group of no known sandbox is ended", "sandbox", id)
+				if pids, _ := g.Processes(); len(pids) > 0 {
+					m.cfg.Log.Warn("group of no known sandbox is ended", "sandbox", id)
+				}
 				m.endOrphans(id, g)
 			}
 		}
 	}
 	for _, id := range orphans(m.logs.root, known) {
-		m.cfg.Log.Warn("logs of no known sandbox are removed", "sandbox", id)
+		m.cfg.Log.Debug("logs of no known sandbox are removed", "sandbox", id)
 		m.logs.removeFolder(id)
 	}
 }

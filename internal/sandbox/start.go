@@ -38,14 +38,16 @@ func (m *Manager) launch(ctx context.Context, r *Request, sess *Attached) (*box,
 	if err != nil {
 		return nil, err
 	}
-	b, repeated, err := m.reserve(r)
+	b, repeated, err := m.reserve(r, sess == nil)
 	if err != nil {
 		return nil, err
 	}
 	if repeated {
 		return m.repeat(ctx, b, r, sess == nil)
 	}
-	if err := m.begin(ctx, b, r, cmd, sess); err != nil {
+	err = m.begin(ctx, b, r, cmd, sess)
+	b.spare = nil
+	if err != nil {
 		m.unreserve(b, r, err)
 		return nil, err
 	}
@@ -77,14 +79,20 @@ func (m *Manager) repeat(ctx context.Context, b *box, r *Request, detached bool)
 }
 
 // begin makes what a sandbox needs, in an order in which each thing is known to the
-// journal before a process could use it, and undoes it all when one thing fails.
+// journal before a process could use it, and undoes it all when one thing fails. Folder,
+// group and streams have the sandbox's own name before that: sweepOrphans finds them.
 func (m *Manager) begin(ctx context.Context, b *box, r *Request, cmd *spawn.Command, sess *Attached) (err error) {
-	var undo []func()
+	sp := b.spare
+	started := false
 	defer func() {
-		if err != nil {
-			for i := len(undo) - 1; i >= 0; i-- {
-				undo[i]()
-			}
+		if err == nil {
+			return
+		}
+		if started {
+			m.endNow(b)
+		}
+		if sp != nil {
+			m.removeSpare(sp)
 		}
 	}()
 
@@ -96,37 +104,24 @@ func (m *Manager) begin(ctx context.Context, b *box, r *Request, cmd *spawn.Comm
 	if cmd.Path, err = spawn.LookPathAs(cmd.Credential, cmd.Argv[0], cmd.Env, cmd.Dir); err != nil {
 		return err
 	}
-	rec := m.newRecord(b, r, rs, sess == nil)
-
-	folder := sess == nil || m.supervised()
-	if folder {
-		if err := m.logs.mkdir(b.id); err != nil {
+	if sp == nil {
+		if sp, err = m.makeSpare(b.id, r.spareKind(sess == nil)); err != nil {
 			return err
 		}
-		undo = append(undo, func() { m.logs.removeFolder(b.id) })
+	}
+	if t := r.Spec.GetTerminal(); t != nil {
+		if sp.io, err = openTerminal(t, r.Cred); err != nil {
+			return err
+		}
 	}
 	if m.supervised() {
 		cmd.StatusFile = m.logs.statusFile(b.id)
 	}
-	if b.group, err = m.cfg.Containment.NewGroup(b.id); err != nil {
-		return err
-	}
-	undo = append(undo, func() { m.discard(b) })
+	b.group = sp.group
 	cmd.Group = b.group
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = sp.io.child[0], sp.io.child[1], sp.io.child[2]
+	rec := m.newRecord(b, r, rs, sess == nil)
 	m.noteGroup(rec, b.group)
-
-	var io *stdio
-	if sess == nil {
-		io, err = m.logs.open(b.id)
-	} else {
-		io, err = sess.open(r)
-	}
-	if err != nil {
-		return err
-	}
-	defer io.closeChild()
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = io.child[0], io.child[1], io.child[2]
-	undo = append(undo, io.closeOurs)
 
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
@@ -140,7 +135,8 @@ func (m *Manager) begin(ctx context.Context, b *box, r *Request, cmd *spawn.Comm
 		m.ledger.abort(rec)
 		return err
 	}
-	undo = append(undo, func() { m.endNow(b) })
+	started = true
+	sp.io.closeChild()
 
 	rec = proto.CloneOf(rec)
 	rec.Pid, rec.StartTicks = int32(b.child.PID), b.child.StartTicks()
@@ -153,7 +149,7 @@ func (m *Manager) begin(ctx context.Context, b *box, r *Request, cmd *spawn.Comm
 	if sess == nil {
 		m.logs.add(b.id, b.owner, rec.GetLogLimit())
 	} else {
-		sess.begin(m, b, io)
+		sess.begin(m, b, sp.io)
 	}
 	return nil
 }
@@ -171,9 +167,9 @@ func (m *Manager) endNow(b *box) {
 }
 
 // discard removes a group in which nothing runs.
-func (m *Manager) discard(b *box) {
-	if err := b.group.Remove(); err != nil {
-		m.cfg.Log.Warn("group of a sandbox could not be removed", "sandbox", b.id, "error", err)
+func (m *Manager) discard(id string, g spawn.Group) {
+	if err := g.Remove(); err != nil {
+		m.cfg.Log.Warn("group of a sandbox could not be removed", "sandbox", id, "error", err)
 	}
 }
 

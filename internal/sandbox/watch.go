@@ -45,9 +45,13 @@ func (m *Manager) finish(b *box, status spawn.Status) {
 	m.answer(rec)
 	m.mu.Unlock()
 	close(b.done)
-	// Nobody has to wait for the tidying up.
+	// Nobody waits for the tidying up: what waits for the end has the processor first.
+	select {
+	case <-time.After(sparePause):
+	case <-m.life.Done():
+	}
 	b.child.Close()
-	m.discard(b)
+	m.discard(b.id, b.group)
 	if !rec.GetDetached() {
 		m.logs.removeFolder(b.id)
 	}
