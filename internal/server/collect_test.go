@@ -27,7 +27,7 @@ func TestCollect(t *testing.T) {
 		_, err := e.policy.GetVersion(e.ctx(), &apiv1.GetVersionRequest{Kind: store.KindLandlockPolicy, Ref: ref})
 		return err
 	}
-	e.background.Go(func() { e.collect(time.Millisecond) })
+	e.ticking.Go(func() { e.collect(time.Millisecond) })
 	for deadline := time.Now().Add(10 * time.Second); get("web@2") == nil && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond)
 	}

@@ -77,7 +77,8 @@ type Server struct {
 	health     *health.Server
 	stopping   context.Context
 	stop       context.CancelFunc
-	background sync.WaitGroup
+	background sync.WaitGroup // work that ends by itself
+	ticking    sync.WaitGroup // work that ends with stopping
 }
 
 // Keepalive of the transport: a client may ask as often as minPing; one that does not answer is gone
@@ -133,7 +134,7 @@ func New(cfg Config) (*Server, error) {
 	reflection.Register(s.grpc)
 	s.setHealth(healthv1.HealthCheckResponse_NOT_SERVING)
 	s.background.Go(s.warm)
-	s.background.Go(func() { s.collect(collectEvery) })
+	s.ticking.Go(func() { s.collect(collectEvery) })
 	return s, nil
 }
 
@@ -250,6 +251,7 @@ func (s *Server) Stop(deadline time.Duration) {
 		<-done
 	}
 	s.background.Wait()
+	s.ticking.Wait()
 }
 
 // Outdated tells whether the store has a newer version of a policy, for [sandbox.Config].
