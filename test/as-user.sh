@@ -11,7 +11,7 @@ trap 'rm -rf "$work"' EXIT
 chmod 755 "$work"
 
 as_user() {
-  setpriv --reuid=nobody --regid=nogroup --clear-groups --no-new-privs \
+  setpriv --reuid=nobody --regid=nogroup --clear-groups \
     env -i PATH="$PATH" HOME="$work/home" XDG_RUNTIME_DIR="$work/run" TMPDIR="$work/tmp" \
     POLICYD_KERNEL_CACHE="$work/kernels" "$@"
 }
