@@ -44,6 +44,7 @@ const (
 	lintPortZero           = "port-zero"
 	lintTooManyLayers      = "too-many-layers"
 	lintUnusedVariable     = "unused-variable"
+	lintOpenParameter      = "open-parameter"
 	lintRepeatedInclude    = "repeated-include"
 	lintNothingToExecute   = "nothing-to-execute"
 )
@@ -84,6 +85,7 @@ var codes = [...]Code{
 	{lintPortZero, true, "port 0 is the kernel's choice of a port, not a port"},
 	{lintTooManyLayers, true, "more than 16 layers do not fit a kernel and have to be flattened"},
 	{lintUnusedVariable, true, "a variable or parameter that no path uses"},
+	{lintOpenParameter, true, "a parameter without `within`: whoever may start the policy chooses any path; `within: [/]` says that it is meant"},
 	{lintRepeatedInclude, true, "a fragment is included twice in one layer"},
 	{lintNothingToExecute, true, "a layer handles `execute` and grants it nowhere: no program can be started"},
 }

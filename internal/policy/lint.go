@@ -282,9 +282,11 @@ func (l *linter) unused(variables []string, params []*apiv1.Parameter, p *place)
 	isParam := make(map[string]bool)
 	for i, param := range params {
 		isParam[param.GetName()] = true
+		here := at.at(i)
 		if !l.used[param.GetName()] {
-			here := at.at(i)
 			l.addf(lintUnusedVariable, &here, "no path uses the parameter %s", param.GetName())
+		} else if len(param.GetWithin()) == 0 {
+			l.addf(lintOpenParameter, &here, "parameter %s may be any path whoever starts the policy chooses; name the folders it must lie in with within ([/] if any path is meant)", param.GetName())
 		}
 	}
 	at = p.key("variables")

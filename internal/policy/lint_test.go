@@ -56,6 +56,7 @@ func TestLint(t *testing.T) {
 		{"17 layers", policyText(7, layers(17)), "too-many-layers spec.layers"},
 		{"16 layers", policyText(7, layers(16)), ""},
 		{"unused names", policyText(7, "variables: {a: [/x], b: [/y]}", "parameters: [c]", "layers: [{handles: {fs: [execute, refer]}, paths: [{allow: [execute], at: ['${b}']}]}]"), "unused-variable spec.variables.a\nunused-variable spec.parameters[0]"},
+		{"parameters without within", policyText(7, "variables: {a: [/x]}", "parameters: [a, b, {name: c, within: [/]}]", "layers: [{include: [std/shell], paths: [{allow: [read], at: ['${a}', '${b}', '${c}']}]}]"), "open-parameter spec.parameters[0]\nopen-parameter spec.parameters[1]"},
 		{"a fragment twice", layerText(7, "include: [std/shell, std/tmp, std/shell]"), "repeated-include spec.layers[0].include[2]"},
 		{"nothing to execute", layerText(7, "include: [std/tmp]"), "nothing-to-execute spec.layers[0]"},
 		{
