@@ -46,7 +46,7 @@ type Limits struct {
 	// StartsPerSecond on average, StartBurst at once.
 	StartsPerSecond float64
 	StartBurst      int
-	// MessageBytes is the largest message a client may send.
+	// MessageBytes is the largest message a client may send; the default holds two files of the language's largest size.
 	MessageBytes int
 	// LogBytes is the most output kept of one sandbox, UserLogBytes of all of a user's.
 	LogBytes, UserLogBytes uint64
@@ -88,7 +88,7 @@ func Default(uid int) *Config {
 	c := &Config{
 		Socket: Socket{Mode: 0o600, GID: -1},
 		Limits: Limits{
-			Sandboxes: 1000, StartsPerSecond: 100, StartBurst: 200, MessageBytes: 4 << 20,
+			Sandboxes: 1000, StartsPerSecond: 100, StartBurst: 200, MessageBytes: 16 << 20,
 			LogBytes: 16 << 20, UserLogBytes: 4 << 30,
 		},
 		Store:        Store{KeepVersions: 100, OpenTimeout: 5 * time.Second},

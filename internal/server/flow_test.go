@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -285,19 +287,47 @@ func TestHealth(t *testing.T) {
 	}
 }
 
+// gate is a log whose writer waits at the first error until it is opened.
+type gate struct {
+	slog.Handler
+	reached, open chan struct{}
+	once          *sync.Once
+}
+
+func (g *gate) Handle(_ context.Context, r slog.Record) error {
+	if r.Level == slog.LevelError {
+		g.once.Do(func() {
+			close(g.reached)
+			<-g.open
+		})
+	}
+	return nil
+}
+
+// Before all that is stored has been compiled, policyd is not ready and says so on its socket.
+func TestHealthBeforeStoredPoliciesAreCompiled(t *testing.T) {
+	st := storetest.Open(t)
+	storeBadPolicy(t, st)
+	g := &gate{slog.NewTextHandler(io.Discard, nil), make(chan struct{}), make(chan struct{}), new(sync.Once)}
+	e := startOn(t, st, func(c *Config) { c.Log = slog.New(g) })
+	<-g.reached // compiling is at the last of the stored policies
+	for _, name := range e.services() {
+		r, err := e.health.Check(e.ctx(), &healthv1.HealthCheckRequest{Service: name})
+		if err != nil || r.GetStatus() != healthv1.HealthCheckResponse_NOT_SERVING {
+			t.Errorf("health of %q while stored policies are compiled: %v, %v", name, r, err)
+		}
+	}
+	if e.Ready() {
+		t.Error("ready before stored policies are compiled")
+	}
+	close(g.open)
+	eventually(t, "ready", e.Ready)
+}
+
 // A stored policy that no longer compiles is told; everything else goes on.
 func TestStoredPolicyThatDoesNotCompile(t *testing.T) {
 	st := storetest.Open(t)
-	bad := &apiv1.Resource{Kind: &apiv1.Resource_LandlockPolicy{LandlockPolicy: &apiv1.LandlockPolicy{
-		Metadata: &apiv1.Metadata{Name: "old"},
-		Spec:     &apiv1.LandlockSpec{Abi: 4, Layers: []*apiv1.Layer{{Paths: []*apiv1.PathRule{{Allow: []string{"right_of_the_past"}, At: []string{"/usr"}}}}}},
-	}}}
-	_, err := st.Apply(context.Background(), store.Actor{Name: "uid:0"}, []store.Put{{
-		Kind: store.KindLandlockPolicy, Name: "old", Resource: bad, Digest: "sha256:" + strings.Repeat("0", 64),
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	storeBadPolicy(t, st)
 	e := startOn(t, st, nil)
 	eventually(t, "ready", e.Ready)
 	check, err := e.admin.CheckStore(e.ctx(), &apiv1.CheckStoreRequest{})
@@ -309,6 +339,21 @@ func TestStoredPolicyThatDoesNotCompile(t *testing.T) {
 	e.apply(echoPolicy("new"))
 	if _, exit := e.run("new", "/bin/true"); exit.GetCode() != 0 {
 		t.Errorf("exit %v", exit)
+	}
+}
+
+// storeBadPolicy puts a policy named old into the store that no longer compiles.
+func storeBadPolicy(t *testing.T, st *store.Store) {
+	t.Helper()
+	bad := &apiv1.Resource{Kind: &apiv1.Resource_LandlockPolicy{LandlockPolicy: &apiv1.LandlockPolicy{
+		Metadata: &apiv1.Metadata{Name: "old"},
+		Spec:     &apiv1.LandlockSpec{Abi: 4, Layers: []*apiv1.Layer{{Paths: []*apiv1.PathRule{{Allow: []string{"right_of_the_past"}, At: []string{"/usr"}}}}}},
+	}}}
+	_, err := st.Apply(context.Background(), store.Actor{Name: "uid:0"}, []store.Put{{
+		Kind: store.KindLandlockPolicy, Name: "old", Resource: bad, Digest: "sha256:" + strings.Repeat("0", 64),
+	}})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -162,6 +162,29 @@ func TestMessageTooLarge(t *testing.T) {
 	e.apply(echoPolicy("web"))
 }
 
+// A file of 100,000 rules is within the limits of the language, so the default limits take it.
+func TestApplyManyRules(t *testing.T) {
+	e := start(t, nil)
+	var b bytes.Buffer
+	b.WriteString("apiVersion: policyd/v1\nkind: LandlockPolicy\nmetadata: {name: large}\nspec:\n  abi: 4\n  layers:\n    - paths:\n")
+	for i := range 100_000 {
+		fmt.Fprintf(&b, "        - {allow: [read], at: [/srv/data/folder-%06d]}\n", i)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	resp, err := e.policy.Apply(ctx, &apiv1.ApplyRequest{Files: files(b.Bytes())})
+	if err != nil {
+		t.Fatalf("apply of %d bytes: %v", b.Len(), err)
+	}
+	if n := resp.GetResults()[0].GetVersion().GetNumber(); n != 1 {
+		t.Errorf("version %d", n)
+	}
+	got, err := e.policy.GetVersion(ctx, &apiv1.GetVersionRequest{Kind: store.KindLandlockPolicy, Ref: "large"})
+	if err != nil || got.GetVersion().GetSource() != b.String() {
+		t.Errorf("what came back is not what was stored: %v", err)
+	}
+}
+
 func TestLimitsOfUsers(t *testing.T) {
 	now := time.Now()
 	e := start(t, func(c *Config) {

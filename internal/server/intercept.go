@@ -53,8 +53,28 @@ func (s *Server) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerIn
 		var cancel context.CancelFunc
 		ctx, cancel = s.untilStop(ctx)
 		defer cancel()
+		watch := &healthStream{contextStream: contextStream{ss, ctx}}
+		err := handler(srv, watch)
+		if s.stopping.Err() != nil && watch.last == healthv1.HealthCheckResponse_SERVING {
+			// The end of the context came before the news of it.
+			_ = watch.SendMsg(&healthv1.HealthCheckResponse{Status: healthv1.HealthCheckResponse_NOT_SERVING}) // a client that is gone need not know
+		}
+		return err
 	}
 	return handler(srv, &contextStream{ss, ctx})
+}
+
+// healthStream is a watch of health that knows what it said last.
+type healthStream struct {
+	contextStream
+	last healthv1.HealthCheckResponse_ServingStatus
+}
+
+func (s *healthStream) SendMsg(m any) error {
+	if r, ok := m.(*healthv1.HealthCheckResponse); ok {
+		s.last = r.GetStatus()
+	}
+	return s.contextStream.SendMsg(m)
 }
 
 // contextStream is a stream whose context knows the call.

@@ -236,8 +236,15 @@ func TestStopEndsWatchersOfHealth(t *testing.T) {
 		}
 	}
 	e.Stop(time.Hour)
+	last := healthv1.HealthCheckResponse_SERVING
 	for err == nil {
-		_, err = watch.Recv()
+		var m *healthv1.HealthCheckResponse
+		if m, err = watch.Recv(); err == nil {
+			last = m.GetStatus()
+		}
+	}
+	if last != healthv1.HealthCheckResponse_NOT_SERVING {
+		t.Errorf("the last word before the end is %v", last)
 	}
 	if c := codeOf(err); c != codes.Unavailable && c != codes.Canceled {
 		t.Errorf("the watch ends with %v", err)

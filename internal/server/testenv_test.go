@@ -82,7 +82,7 @@ func startOn(t testing.TB, st *store.Store, change func(*Config)) *env {
 	if err != nil {
 		t.Fatal(err)
 	}
-	containment, err := spawn.DetectContainment(spawn.Options{Launcher: exe})
+	containment, err := spawn.DetectContainment(spawn.Options{Launcher: exe, StateDir: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,18 +196,28 @@ func (e *env) as(uid, gid uint32, groups ...uint32) *env {
 }
 
 // dialAs connects from a thread that has become another user: the kernel records the credentials of the thread
-// that calls connect(2). The thread ends with the goroutine, which stays locked to it.
+// that calls connect(2). The thread ends with the goroutine, which stays locked to it; the process's first thread
+// would only be parked, and who asks for this process's user (/proc/PID, signals) would get that one's for good.
 func dialAs(socket string, as *spawn.Credential) (net.Conn, error) {
 	type result struct {
 		fd  int
 		err error
 	}
 	done := make(chan result)
-	go func() {
+	var connect func()
+	connect = func() {
 		runtime.LockOSThread()
+		if unix.Gettid() == unix.Getpid() {
+			defer runtime.UnlockOSThread()
+			elsewhere := make(chan struct{})
+			go func() { defer close(elsewhere); connect() }()
+			<-elsewhere // this thread is taken meanwhile
+			return
+		}
 		fd, err := connectAs(socket, as)
 		done <- result{fd, err}
-	}()
+	}
+	go connect()
 	r := <-done
 	if r.err != nil {
 		return nil, r.err
