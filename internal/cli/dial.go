@@ -162,8 +162,12 @@ func (u *Unreachable) GRPCStatus() *status.Status {
 	return status.New(codes.Unavailable, u.Error())
 }
 
-// explain turns "connection error" into the socket's own error.
+// explain turns "connection error" into the socket's own error, and gRPC's word
+// on a message that is too large into one that names the limit.
 func (c *Client) explain(err error) error {
+	if status.Code(err) == codes.ResourceExhausted {
+		return tooLarge(err)
+	}
 	if status.Code(err) != codes.Unavailable {
 		return err
 	}
@@ -171,6 +175,17 @@ func (c *Client) explain(err error) error {
 		return &Unreachable{Socket: c.socket, Err: *cause}
 	}
 	return err
+}
+
+// tooLarge explains a message that was refused for its size. Both ends say it
+// with the same words (recvMsg in gRPC's rpc_util.go); the limit tells them apart.
+func tooLarge(err error) error {
+	var size, limit uint64
+	st, _ := status.FromError(err)
+	if n, _ := fmt.Sscanf(st.Message(), "grpc: received message larger than max (%d vs. %d)", &size, &limit); n != 2 || limit == maxMessage {
+		return err
+	}
+	return status.Errorf(codes.ResourceExhausted, "the request has %d bytes and policyd takes %d at most: apply fewer files at once, or raise limits.messageSize of policyd's configuration and start it again", size, limit)
 }
 
 // Retry makes a change that carries a request id. When policyd goes away after

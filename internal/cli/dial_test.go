@@ -114,3 +114,30 @@ func TestRetryOnlyWhatWasLost(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// What gRPC says of a message beyond a limit names neither the limit nor whose it is.
+func TestMessageTooLarge(t *testing.T) {
+	server := "grpc: received message larger than max (5700128 vs. 4194304)"
+	f := &clitest.Fake{OnStatus: func(context.Context, *apiv1.StatusRequest) (*apiv1.StatusResponse, error) {
+		return nil, status.Error(codes.ResourceExhausted, server)
+	}}
+	f.Serve(t)
+	c, err := cli.Dial(f.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_, err = c.Admin.Status(t.Context(), &apiv1.StatusRequest{})
+	for _, want := range []string{"5700128 bytes", "4194304", "limits.messageSize", "policyd's configuration"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: no word of %s", err, want)
+		}
+	}
+	if got := cli.ExitCode(err); got != cli.ExitRefused {
+		t.Errorf("exit code %d", got)
+	}
+	server = "limit reached"
+	if _, err = c.Admin.Status(t.Context(), &apiv1.StatusRequest{}); strings.Contains(err.Error(), "messageSize") {
+		t.Errorf("another limit: %v", err)
+	}
+}
