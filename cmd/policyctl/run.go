@@ -189,7 +189,7 @@ func (a *app) attach(ctx context.Context, spec *apiv1.SandboxSpec, tty bool) err
 func exitOf(s *apiv1.ExitStatus) error {
 	switch {
 	case s.GetUnknown():
-		return errors.New("the sandbox has ended, but nobody saw its exit status (policyd was not running)")
+		return errors.New("the sandbox has ended, but nobody saw its exit status")
 	case s.GetCode() == 0:
 		return nil
 	}

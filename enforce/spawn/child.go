@@ -93,6 +93,7 @@ type procStat struct {
 	stime      uint64
 	startTicks uint64
 	rssPages   uint64
+	waitStatus syscall.WaitStatus // of a zombie; 0 for whom the kernel does not tell it
 }
 
 func readStat(pid int) (procStat, error) {
@@ -100,20 +101,31 @@ func readStat(pid int) (procStat, error) {
 	if err != nil {
 		return procStat{}, err
 	}
+	st, err := parseStat(b)
+	if err != nil {
+		err = fmt.Errorf("pid %d: %w", pid, err)
+	}
+	return st, err
+}
+
+func parseStat(b []byte) (st procStat, err error) {
 	// The name may hold anything, so fields are counted from its last ")".
 	i := bytes.LastIndexByte(b, ')')
 	f := bytes.Fields(b[max(i+1, 0):])
-	if i < 0 || len(f) < 22 || len(f[0]) != 1 {
-		return procStat{}, fmt.Errorf("/proc/%d/stat: %q", pid, b)
+	if i < 0 || len(f) < 50 || len(f[0]) != 1 {
+		return procStat{}, fmt.Errorf("/proc/PID/stat: %q", b)
 	}
 	num := func(i int) uint64 {
 		n, perr := strconv.ParseUint(string(f[i]), 10, 64)
 		if perr != nil {
-			err = fmt.Errorf("/proc/%d/stat: field %d: %w", pid, i+3, perr)
+			err = fmt.Errorf("/proc/PID/stat: field %d: %w", i+3, perr)
 		}
 		return n
 	}
-	st := procStat{ppid: int(num(1)), state: f[0][0], utime: num(11), stime: num(12), startTicks: num(19), rssPages: num(21)}
+	st = procStat{
+		ppid: int(num(1)), state: f[0][0], utime: num(11), stime: num(12), startTicks: num(19), rssPages: num(21),
+		waitStatus: syscall.WaitStatus(num(49)),
+	}
 	return st, err
 }
 

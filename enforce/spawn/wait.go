@@ -109,32 +109,6 @@ func statusOf(ws syscall.WaitStatus) Status {
 	return Status{Code: ws.ExitStatus()}
 }
 
-// adoptedStatus learns how a process ended that is not our child. The kernel
-// tells by pidfd from 6.15 on, once its parent has waited for it; an older one
-// tells nobody but the parent.
-func (c *Child) adoptedStatus(fd int) (Status, bool) {
-	if !readable(fd, 0) {
-		return Status{}, false
-	}
-	// It has ended. Its parent, init mostly, waits for it at any moment.
-	for range 50 {
-		info := unix.PidfdInfo{Mask: unix.PIDFD_INFO_EXIT}
-		if err := unix.IoctlPidfdInfo(fd, &info); err != nil && err != unix.ESRCH {
-			break // ENOTTY, EINVAL: the kernel has no such question
-		} else if err == nil && info.Mask&unix.PIDFD_INFO_EXIT != 0 {
-			return statusOf(syscall.WaitStatus(info.Exit_code)), true
-		}
-		time.Sleep(2 * time.Millisecond)
-	}
-	return Status{Unknown: true}, true
-}
-
-func readable(fd int, timeout int) bool {
-	p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-	n, err := unix.Poll(p, timeout)
-	return err == nil && n > 0
-}
-
 // Adopt finds a program that a policyd before this one started: pid with that
 // start time (see StartTicks). errs.ErrNotRunning when it is gone.
 func Adopt(pid int, ticks uint64) (*Child, error) {

@@ -113,15 +113,8 @@ func TestAdopt(t *testing.T) {
 	if c.StartTicks() != ticks {
 		t.Errorf("start ticks %d, want %d", c.StartTicks(), ticks)
 	}
-	info := unix.PidfdInfo{Mask: unix.PIDFD_INFO_EXIT}
-	fd, err := unix.PidfdOpen(os.Getpid(), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Close(fd)
-	kernelTells := unix.IoctlPidfdInfo(fd, &info) == nil && info.Supported_mask&unix.PIDFD_INFO_EXIT != 0
-	if st := wait(t, c); st.Code != 9 && (kernelTells || !st.Unknown) {
-		t.Errorf("%+v, the kernel tells: %v", st, kernelTells)
+	if st := wait(t, c); st.Code != 9 && (kernelTells(t) || !st.Unknown) {
+		t.Errorf("%+v", st)
 	}
 	if _, err := Adopt(pid, ticks); !errors.Is(err, errs.ErrNotRunning) {
 		t.Errorf("after the end: %v", err)
