@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -18,8 +19,9 @@ import (
 )
 
 type cgroupGroup struct {
-	path string
-	dir  *os.File
+	path   string
+	dir    *os.File
+	events *os.File // cgroup.events, kept open: it is read on the way of every end
 }
 
 func openCgroup(path string) (Group, error) {
@@ -29,7 +31,7 @@ func openCgroup(path string) (Group, error) {
 	}
 	var st unix.Statfs_t
 	if err := unix.Fstatfs(int(g.dir.Fd()), &st); err != nil || st.Type != unix.CGROUP2_SUPER_MAGIC {
-		g.dir.Close()
+		g.close()
 		return nil, fmt.Errorf("%w: %q is not a cgroup", errs.ErrContainment, path)
 	}
 	return g, nil
@@ -40,7 +42,17 @@ func openCgroupDir(path string) (*cgroupGroup, error) {
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}
-	return &cgroupGroup{path: path, dir: os.NewFile(uintptr(fd), path)}, nil
+	events, err := unix.Openat(fd, "cgroup.events", unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		unix.Close(fd)
+		return nil, &os.PathError{Op: "open", Path: path + "/cgroup.events", Err: err}
+	}
+	return &cgroupGroup{path: path, dir: os.NewFile(uintptr(fd), path), events: os.NewFile(uintptr(events), "cgroup.events")}, nil
+}
+
+func (g *cgroupGroup) close() {
+	g.dir.Close()
+	g.events.Close()
 }
 
 func (g *cgroupGroup) Path() string { return g.path }
@@ -174,29 +186,15 @@ func (g *cgroupGroup) KillAll() error {
 	}
 }
 
-// populated reads cgroup.events without os.File: it is on the way of every end.
+// populated tells whether a process is in the group or below it.
 func (g *cgroupGroup) populated() (bool, error) {
-	raw, err := g.dir.SyscallConn()
-	if err != nil {
-		return false, err
-	}
 	var buf [128]byte
-	var n int
-	var rerr error
-	err = raw.Control(func(dir uintptr) {
-		var fd int
-		if fd, rerr = unix.Openat(int(dir), "cgroup.events", unix.O_RDONLY|unix.O_CLOEXEC, 0); rerr == nil {
-			n, rerr = unix.Read(fd, buf[:])
-			unix.Close(fd)
-		}
-	})
+	n, err := g.events.ReadAt(buf[:], 0)
 	switch {
-	case err != nil: // closed by Remove
+	case errors.Is(err, os.ErrClosed), errors.Is(err, syscall.ENODEV): // removed, by us or others
 		return false, nil
-	case rerr == unix.ENOENT, rerr == unix.ENODEV: // removed
-		return false, nil
-	case rerr != nil:
-		return false, fmt.Errorf("%w: %s/cgroup.events: %w", errs.ErrContainment, g.path, rerr)
+	case err != nil && !errors.Is(err, io.EOF):
+		return false, fmt.Errorf("%w: %s/cgroup.events: %w", errs.ErrContainment, g.path, err)
 	}
 	return !bytes.Contains(buf[:n], []byte("populated 0")), nil
 }
@@ -215,6 +213,6 @@ func (g *cgroupGroup) Remove() error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w: %w", errs.ErrContainment, err)
 	}
-	g.dir.Close()
+	g.close()
 	return nil
 }

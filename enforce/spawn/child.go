@@ -64,7 +64,8 @@ func (c *Child) Signal(sig syscall.Signal) error {
 
 // StartTicks tells when the program was started, in clock ticks since boot
 // (proc_pid_stat(5), field 22): with the pid it names the process for good. It
-// is read at the first call; 0 when the process was gone by then.
+// is read at the first call, unless the clock told it at the start; 0 when the
+// process was gone by then.
 func (c *Child) StartTicks() uint64 {
 	c.ticksMu.Lock()
 	defer c.ticksMu.Unlock()
@@ -127,6 +128,19 @@ func parseStat(b []byte) (st procStat, err error) {
 		waitStatus: syscall.WaitStatus(num(49)),
 	}
 	return st, err
+}
+
+// bootTicks is the time since boot as the kernel writes it into a process that is
+// forked now: boot time, of this time namespace, in units of USER_HZ, cut off
+// (start_boottime in kernel/fork.c, nsec_to_clock_t in fs/proc/array.c). 0 without
+// that clock.
+func bootTicks() uint64 {
+	const tick = 1e9 / 100 // USER_HZ is 100 wherever Go runs
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
+		return 0
+	}
+	return uint64(ts.Nano()) / tick
 }
 
 func startTicks(pid int) (uint64, error) {

@@ -98,10 +98,12 @@ func (j *job) start() (*Child, error) {
 	if err := step(stepFork); err != nil {
 		return nil, err
 	}
+	before := bootTicks()
 	pid, err := syscall.ForkExec(j.cmd.Path, j.argv, &j.attr)
 	if err != nil {
 		return nil, &execError{err}
 	}
+	after := bootTicks()
 	if err := j.setLimits(pid); err != nil {
 		j.abandon(pid)
 		return nil, err
@@ -110,6 +112,9 @@ func (j *job) start() (*Child, error) {
 	if err != nil {
 		j.abandon(pid)
 		return nil, err
+	}
+	if before == after {
+		child.ticks = after
 	}
 	return child, nil
 }

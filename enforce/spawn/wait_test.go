@@ -134,8 +134,25 @@ func TestStartTicks(t *testing.T) {
 	if c.StartTicks() != want {
 		t.Error("forgotten after the end")
 	}
+	// What the clock told at the start is what the kernel says.
+	told := 0
+	for range 30 {
+		c := mustStart(t, s, sh("exec sleep 1000"), rs)
+		if c.ticks != 0 {
+			told++
+		}
+		if want, err := startTicks(c.PID); err != nil || c.StartTicks() != want {
+			t.Errorf("%d, want %d (%v)", c.StartTicks(), want, err)
+		}
+		c.Signal(unix.SIGKILL)
+		wait(t, c)
+	}
+	if told == 0 {
+		t.Error("the clock never told")
+	}
 	late := mustStart(t, s, sh("true"), rs)
 	wait(t, late)
+	late.ticks = 0 // as if a tick had passed during its start
 	if got := late.StartTicks(); got != 0 {
 		t.Errorf("read after the end: %d", got)
 	}

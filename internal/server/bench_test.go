@@ -1,7 +1,9 @@
 package server
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -37,8 +39,8 @@ func BenchmarkGetProfileKnown(b *testing.B) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "calls/s")
 }
 
-// BenchmarkStartRPC compares, in the same run and in turns, starting /bin/true through the Start RPC and waiting for its end with
-// os.StartProcess and its wait. ratio is that of the medians; to reach: 1.5.
+// BenchmarkStartRPC compares, in the same run and in turns, starting /bin/true and learning of its end through Start and Wait
+// (whole) and through one Run (run) with os.StartProcess and its wait. Ratios are those of the medians; to reach: 1.5.
 func BenchmarkStartRPC(b *testing.B) {
 	st := storetest.OpenAt(b, filepath.Join(b.TempDir(), "policyd.db"), store.Options{})
 	e := startOn(b, st, nil)
@@ -50,7 +52,7 @@ func BenchmarkStartRPC(b *testing.B) {
 	}
 	defer null.Close()
 	req := &apiv1.StartRequest{Spec: &apiv1.SandboxSpec{Ref: "web", Argv: []string{"/bin/true"}, Remove: true}}
-	var rpc, whole, bareStart, bare []time.Duration
+	var rpc, whole, run, bareStart, bare []time.Duration
 	for b.Loop() {
 		t0 := time.Now()
 		r, err := e.box.Start(ctx, req)
@@ -62,6 +64,28 @@ func BenchmarkStartRPC(b *testing.B) {
 			b.Fatal(err)
 		}
 		whole = append(whole, time.Since(t0))
+
+		t0 = time.Now()
+		stream, err := e.box.Run(ctx)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := stream.Send(&apiv1.RunRequest{Request: &apiv1.RunRequest_Start{Start: req}}); err != nil {
+			b.Fatal(err)
+		}
+		for {
+			r, err := stream.Recv()
+			if err != nil {
+				b.Fatal(err)
+			}
+			if r.GetExit() != nil {
+				break
+			}
+		}
+		run = append(run, time.Since(t0))
+		if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
+			b.Fatal(err)
+		}
 
 		t0 = time.Now()
 		p, err := os.StartProcess("/bin/true", []string{"/bin/true"}, &os.ProcAttr{Dir: "/", Env: []string{"PATH=/bin"}, Files: []*os.File{null, null, null}})
@@ -78,6 +102,7 @@ func BenchmarkStartRPC(b *testing.B) {
 	b.ReportMetric(median(bareStart).Seconds()*1e6, "bare-us")
 	b.ReportMetric(float64(median(rpc))/float64(median(bareStart)), "start-ratio")
 	b.ReportMetric(float64(median(whole))/float64(median(bare)), "whole-ratio")
+	b.ReportMetric(float64(median(run))/float64(median(bare)), "run-ratio")
 }
 
 func median(d []time.Duration) time.Duration {
