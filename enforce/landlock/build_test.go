@@ -134,7 +134,15 @@ func TestRefused(t *testing.T) {
 			}
 		}
 	}
-	for _, path := range []string{"/proc", "/proc/sys", "/proc/cpuinfo", "/sys", "/"} {
+	granted := []string{"/proc", "/proc/sys", "/proc/cpuinfo", "/sys", "/"}
+	for _, numbered := range []string{"/proc/irq/[0-9]*", "/proc/irq/[0-9]*/spurious", "/proc/bus/pci/[0-9][0-9]"} { // no processes
+		found, err := filepath.Glob(numbered)
+		if err != nil {
+			t.Fatal(err)
+		}
+		granted = append(granted, found[:min(1, len(found))]...)
+	}
+	for _, path := range granted {
 		r, err := Build(newProfile(t, layers("a"), rule{path: path, access: read}), sup)
 		if err != nil {
 			t.Errorf("%s: %v", path, err)

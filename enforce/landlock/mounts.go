@@ -20,7 +20,7 @@ type mounts []mount
 func readMounts() (mounts, error) {
 	b, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
-		return nil, fmt.Errorf("learn which file systems are mounted twice: %w", err)
+		return nil, fmt.Errorf("learn what is mounted where: %w", err)
 	}
 	return parseMounts(string(b))
 }
@@ -41,24 +41,47 @@ func parseMounts(text string) (mounts, error) {
 	return all, nil
 }
 
-// alias gives another place where what is at path, in the mount with that id,
-// is mounted, or "". Mounts hidden below others count: that they stay hidden
-// is nothing to build on.
-func (m mounts) alias(path string, id uint64) string {
-	var own *mount
+// place gives where a path is within the file system that the mount with that id
+// has; why says what makes that unknown.
+func (m mounts) place(path string, id uint64) (own *mount, inFS, why string) {
 	for i := range m {
 		if m[i].id == id {
 			own = &m[i]
 		}
 	}
 	if own == nil {
-		return "a mount that is gone"
+		return nil, "", "a mount that is gone"
 	}
 	rel, ok := beneath(path, own.point)
 	if !ok {
-		return "a mount that is hidden"
+		return nil, "", "a mount that is hidden"
 	}
-	inFS := join(own.root, rel)
+	return own, join(own.root, rel), ""
+}
+
+// process gives the number of the process whose folder in procfs the path is or
+// lies in, or "": these are at the top of procfs alone, wherever what of it is
+// mounted.
+func (m mounts) process(path string, id uint64) (string, error) {
+	_, inFS, why := m.place(path, id)
+	if why != "" {
+		return "", fmt.Errorf("it is in procfs in %s: %s", why, path)
+	}
+	top, _, _ := strings.Cut(strings.TrimPrefix(inFS, "/"), "/")
+	if _, err := strconv.ParseUint(top, 10, 32); err != nil {
+		return "", nil
+	}
+	return top, nil
+}
+
+// alias gives another place where what is at path, in the mount with that id,
+// is mounted, or "". Mounts hidden below others count: that they stay hidden
+// is nothing to build on.
+func (m mounts) alias(path string, id uint64) string {
+	own, inFS, why := m.place(path, id)
+	if why != "" {
+		return why
+	}
 	for i := range m {
 		o := &m[i]
 		if o.id == id || o.dev != own.dev {

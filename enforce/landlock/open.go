@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -144,22 +143,24 @@ func (o *object) refuse(path string) error {
 	case unix.NSFS_MAGIC, unix.PID_FS_MAGIC, unix.PIPEFS_MAGIC, unix.SOCKFS_MAGIC:
 		return fmt.Errorf("%q: %w: it is on an internal file system of the kernel", path, errs.ErrPathRefused)
 	case unix.PROC_SUPER_MAGIC:
-		if pid := processIn(o.real); pid != "" {
+		pid, err := o.process()
+		if err != nil {
+			return fmt.Errorf("%q: %w: %w", path, errs.ErrPathRefused, err)
+		}
+		if pid != "" {
 			return fmt.Errorf("%q: %w: it is the folder of process %s (%s), not of the program to be started", path, errs.ErrPathRefused, pid, o.real)
 		}
 	}
 	return nil
 }
 
-// processIn gives the first component that is a number: procfs has no other
-// folders of such names at its top, wherever it is mounted.
-func processIn(real string) string {
-	for c := range strings.SplitSeq(real, "/") {
-		if _, err := strconv.ParseUint(c, 10, 32); err == nil {
-			return c
-		}
+// process gives the process whose folder of procfs, or something in it, this is.
+func (o *object) process() (string, error) {
+	m, err := readMounts()
+	if err != nil {
+		return "", err
 	}
-	return ""
+	return m.process(o.real, o.look.mnt)
 }
 
 // fileType names the type of a mode for people.
