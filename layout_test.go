@@ -75,7 +75,6 @@ var mayImport = map[string][]string{
 	"cmd/policyd":          {"api", "store", "enforce", "internal"},
 	"cmd/policyctl":        {"api", "store", "enforce", "internal"},
 	"cmd/policyd-launch":   {"enforce", "internal/errs", "internal/buildinfo"},
-	"internal/docsgen":     {"api", "enforce", "internal"},
 	"store/storetest":      {"api", "store", "internal/errs"},
 	"internal/cli/clitest": {"api", "internal"},
 	"test":                 {"api", "enforce", "internal", "store"},

@@ -10,10 +10,13 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 chmod 755 "$work"
 
+# His PATH has no folder of root's own in it.
+path=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+
 as_user() {
   setpriv --reuid=nobody --regid=nogroup --clear-groups \
-    env -i PATH="$PATH" HOME="$work/home" XDG_RUNTIME_DIR="$work/run" TMPDIR="$work/tmp" \
-    POLICYD_KERNEL_CACHE="$work/kernels" "$@"
+    env -i PATH="$path" HOME="$work/home" XDG_RUNTIME_DIR="$work/run" TMPDIR="$work/tmp" \
+    POLICYD_KERNEL_CACHE="$work/kernels" POLICYD_TEST_PROGRAMS="$work/src/bin" "$@"
 }
 # CI is not passed on: what needs root is skipped here and was run by root before.
 

@@ -10,6 +10,7 @@ wanted=(gcc:gcc make:make git:git python3:python3 bash:bash openssl:openssl curl
   getent:libc-bin busybox:busybox-static vi:vim-tiny top:procps unshare:util-linux)
 
 missing=()
+[ -d /etc/ssl/certs ] && [ -e /etc/ssl/certs/ca-certificates.crt ] || missing+=(ca-certificates)
 for w in "${wanted[@]}"; do
   command -v "${w%%:*}" >/dev/null || missing+=("${w##*:}")
 done

@@ -15,7 +15,8 @@ func newKill(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "kill ID [SIGNAL]",
 		Short: "Send a signal to a sandbox, or end all of its processes",
-		Long: "kill sends SIGNAL (a name or number, default TERM) to the sandbox's first process. With --all\n" +
+		Long: "kill sends SIGNAL (a name or number, default TERM) to the sandbox's first process; of a\n" +
+			"sandbox with a terminal, to the foreground group of it. With --all\n" +
 			"every process of the sandbox is ended with SIGKILL, whatever it did to get away.",
 		Example: "  policyctl kill 3f9a\n  policyctl kill 3f9a HUP\n  policyctl kill 3f9a --all",
 		Args: func(cmd *cobra.Command, args []string) error {
