@@ -44,7 +44,7 @@ type Config struct {
 	// HangupGrace is how long an attached sandbox may go on after its client went away
 	// and it got SIGHUP. 0: 5 s.
 	HangupGrace time.Duration
-	// Threads is how many threads are kept ready to start programs. 0: 2.
+	// Threads is how many threads are kept ready to start programs. 0: 4.
 	Threads int
 	// Rulesets are kept between starts. nil: a cache of 256 profiles.
 	Rulesets *landlock.Cache
@@ -59,7 +59,7 @@ const (
 	defaultLogLimit    = 16 << 20
 	minLogLimit        = 64 << 10
 	defaultHangupGrace = 5 * time.Second
-	defaultThreads     = 2
+	defaultThreads     = 4
 	cachedRulesets     = 256
 )
 
