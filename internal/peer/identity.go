@@ -26,6 +26,9 @@ type Identity struct {
 	// Certificate is the name in the client's verified certificate: its first URI name, else
 	// its first DNS name, else its common name. Empty for local peers.
 	Certificate string
+	// Confined is why the peer must not act as its user: it runs in a sandbox, or that cannot be ruled out. Empty for
+	// any other, and for clients of the network.
+	Confined string
 
 	pidfd *pidfd
 }

@@ -25,10 +25,17 @@ import (
 // TestMain lets the test binary be a client of another user.
 func TestMain(m *testing.M) {
 	if socket := os.Getenv("PEER_TEST_CONNECT"); socket != "" {
-		c, err := net.Dial("unix", socket)
+		err := prepareClient()
+		var c net.Conn
+		if err == nil {
+			c, err = net.Dial("unix", socket)
+		}
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
+		}
+		if os.Getenv("PEER_TEST_LEAVE") != "" {
+			os.Exit(0)
 		}
 		c.Read(make([]byte, 1)) // until the server closes
 		os.Exit(0)

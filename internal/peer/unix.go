@@ -50,6 +50,7 @@ func (id *Identity) fill(fd int) error {
 	if pfd, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PEERPIDFD); err == nil {
 		id.pidfd = &pidfd{fd: pfd}
 	}
+	id.Confined = confined(id.PID, id.pidfd)
 	return nil
 }
 

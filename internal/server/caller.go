@@ -34,7 +34,19 @@ func newAuthority(self int, grants []config.Grant) *authority {
 	return &authority{self: uint32(self), grants: grants}
 }
 
+// caller gives a peer its grants. What runs in a sandbox may look and do nothing else, whoever its user is: it could
+// start a program under a wider policy than its own, or write itself one.
 func (a *authority) caller(id *peer.Identity) *Caller {
+	c := a.unconfined(id)
+	if id.Confined != "" {
+		for i := range c.grants {
+			c.grants[i].Role = min(c.grants[i].Role, config.RoleViewer)
+		}
+	}
+	return c
+}
+
+func (a *authority) unconfined(id *peer.Identity) *Caller {
 	c := &Caller{Identity: id}
 	if id.Local && id.UID == a.self {
 		c.grants = []config.Grant{{Role: config.RoleAdmin}}

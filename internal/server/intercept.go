@@ -130,7 +130,11 @@ func (s *Server) allowed(c *call) error {
 		if need.global {
 			scope = " of everything"
 		}
-		return fmt.Errorf("%w: %s needs the role %s%s, and %s has not", errs.ErrNotAllowed, shortMethod(c.method), need.least, scope, c.caller)
+		why := ""
+		if reason := c.caller.Identity.Confined; reason != "" {
+			why = ", whose process is at most viewer: " + reason
+		}
+		return fmt.Errorf("%w: %s needs the role %s%s, and %s has not%s", errs.ErrNotAllowed, shortMethod(c.method), need.least, scope, c.caller, why)
 	}
 	return nil
 }

@@ -65,6 +65,20 @@ func TestGrants(t *testing.T) {
 	if r := own.caller(local(1000, 5, "")).most(true); r != config.RoleAdmin {
 		t.Errorf("its user is %v", r)
 	}
+	// What runs in a sandbox looks on, whoever its user is.
+	in := local(0, 0, "")
+	in.Confined = "it runs in a sandbox"
+	if c := a.caller(in); c.most(true) != config.RoleViewer || c.roleFor("x") != config.RoleViewer {
+		t.Errorf("in a sandbox the user of policyd is %v", c.most(true))
+	}
+	in = local(7, 50, "")
+	in.Confined = "it runs in a sandbox"
+	if c := a.caller(in); c.most(false) != config.RoleViewer || c.roleFor("web-1") != config.RoleViewer {
+		t.Errorf("in a sandbox an operator is %v", c.most(false))
+	}
+	if r := a.caller(local(7, 50, "")).roleFor("web-1"); r != config.RoleOperator {
+		t.Errorf("afterwards an operator is %v", r)
+	}
 	// An identity that is not local is no uid, though the field is 0.
 	if r := newAuthority(0, nil).caller(&peer.Identity{Certificate: "x"}).most(false); r != config.RoleNone {
 		t.Errorf("a certificate is %v by default", r)

@@ -42,6 +42,9 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "supervise" {
 		os.Exit(spawn.Supervise())
 	}
+	if len(os.Args) > 1 && os.Args[1] == callArg {
+		os.Exit(callFromSandbox(os.Args[2]))
+	}
 	if os.Getenv(activationEnv) != "" {
 		os.Exit(activatedMain())
 	}
