@@ -30,7 +30,7 @@ type Child struct {
 	ticks   uint64
 }
 
-// newChild takes the pidfd over, also with an error.
+// newChild takes the pidfd over, unless with an error.
 func newChild(pid, pidfd int, reap bool) (*Child, error) {
 	if err := step(stepPoll); err != nil {
 		return nil, err

@@ -25,6 +25,24 @@ var steps = []string{
 	stepFork, stepStop, stepExitKill, stepLimits, stepDetach, stepPoll,
 }
 
+// The steps of a supervised start beside those above, which its supervisor makes.
+const (
+	stepPair    = "socketpair"
+	stepLaunch  = "launch"       // fork and exec of the supervisor
+	stepReaper  = "subreaper"    // in the supervisor
+	stepSend    = "send_request" //
+	stepRequest = "read_request" // in the supervisor
+	stepAnswer  = "answer"       // in the supervisor
+	stepReply   = "receive_reply"
+)
+
+// launchSteps and supervisorSteps are the fault tables of the two processes. The
+// step poll comes twice in policyd: for the supervisor and for the program.
+var (
+	launchSteps     = []string{stepPair, stepLaunch, stepPoll, stepSend, stepReply, stepPoll}
+	supervisorSteps = append([]string{stepReaper, stepRequest, stepAnswer}, steps...)
+)
+
 // fault is nil but in tests, which set it before they start anything.
 var fault func(step string) error
 

@@ -143,23 +143,25 @@ var childCalls = []struct {
 	name string
 	nr   uint32
 	root bool // only with credentials
+	tty  bool // only with a terminal
 }{
-	{"pipe2", unix.SYS_PIPE2, false},
-	{"clone", unix.SYS_CLONE, false},
-	{"clone3", unix.SYS_CLONE3, false},
-	{"setsid", unix.SYS_SETSID, false},
-	{"setpgid", unix.SYS_SETPGID, false},
-	{"setgroups", unix.SYS_SETGROUPS, true},
-	{"setgid", unix.SYS_SETGID, true},
-	{"setuid", unix.SYS_SETUID, true},
-	{"chdir", unix.SYS_CHDIR, false},
-	{"dup3", unix.SYS_DUP3, false},
-	{"ptrace", unix.SYS_PTRACE, false},
-	{"execve", unix.SYS_EXECVE, false},
-	{"prlimit64", unix.SYS_PRLIMIT64, false},
-	{"unshare", unix.SYS_UNSHARE, false},
-	{"prctl", unix.SYS_PRCTL, false},
-	{"landlock_restrict_self", unix.SYS_LANDLOCK_RESTRICT_SELF, false},
+	{"pipe2", unix.SYS_PIPE2, false, false},
+	{"clone", unix.SYS_CLONE, false, false},
+	{"clone3", unix.SYS_CLONE3, false, false},
+	{"setsid", unix.SYS_SETSID, false, true},
+	{"setpgid", unix.SYS_SETPGID, false, false},
+	{"ioctl(TIOCSCTTY)", unix.SYS_IOCTL, false, true},
+	{"setgroups", unix.SYS_SETGROUPS, true, false},
+	{"setgid", unix.SYS_SETGID, true, false},
+	{"setuid", unix.SYS_SETUID, true, false},
+	{"chdir", unix.SYS_CHDIR, false, false},
+	{"dup3", unix.SYS_DUP3, false, false},
+	{"ptrace", unix.SYS_PTRACE, false, false},
+	{"execve", unix.SYS_EXECVE, false, false},
+	{"prlimit64", unix.SYS_PRLIMIT64, false, false},
+	{"unshare", unix.SYS_UNSHARE, false, false},
+	{"prctl", unix.SYS_PRCTL, false, false},
+	{"landlock_restrict_self", unix.SYS_LANDLOCK_RESTRICT_SELF, false, false},
 }
 
 // TestBrokenSystemCalls has the kernel itself refuse each system call on the
@@ -170,12 +172,15 @@ func TestBrokenSystemCalls(t *testing.T) {
 	for _, call := range childCalls {
 		t.Run(call.name, func(t *testing.T) {
 			cmd, ran := faultCommand(t)
-			if hasTerminal() == (call.name == "setpgid") && (call.name == "setsid" || call.name == "setpgid") {
-				t.Skip("the other one is called: depends on whether the test has a terminal")
+			if call.name == "setpgid" && hasTerminal() {
+				t.Skip("setsid is called instead: the test has a terminal")
 			}
 			if call.root {
 				testkernel.RequireRoot(t)
 				cmd.Credential = &Credential{UID: 65534, GID: 65534, Groups: []uint32{65534}}
+			}
+			if call.tty {
+				cmd.Stdin, cmd.TTY = terminal(t), true
 			}
 			if call.name == "clone3" {
 				c, err := DetectContainment(Options{})

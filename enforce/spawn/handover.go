@@ -24,7 +24,14 @@ func (g *supervisedGroup) handOver(conn *os.File, cmd *Command, rs *landlock.Rul
 		req.Layers = append(req.Layers, layerRequest{l.Name, l.Flags})
 	}
 	_ = conn.SetDeadline(time.Now().Add(handOverPatience))
-	if err := json.NewEncoder(conn).Encode(&req); err != nil {
+	err := step(stepSend)
+	if err == nil {
+		err = json.NewEncoder(conn).Encode(&req)
+	}
+	if err == nil {
+		err = step(stepReply)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("%w: supervisor: %w", errs.ErrStart, err)
 	}
 	line, rest, fds, err := receive(conn)
@@ -47,7 +54,7 @@ func (g *supervisedGroup) handOver(conn *os.File, cmd *Command, rs *landlock.Rul
 	child, err := newChild(reply.PID, fds[0], false)
 	if err != nil {
 		closeAll(fds)
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", errs.ErrStart, err)
 	}
 	child.super = &supervisor{conn: conn, buf: rest}
 	return child, nil

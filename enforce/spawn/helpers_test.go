@@ -6,12 +6,16 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"policyd.dev/policyd/enforce/landlock"
 	"policyd.dev/policyd/enforce/profile"
+	"policyd.dev/policyd/internal/testkernel"
 )
 
 const (
@@ -110,6 +114,29 @@ func wait(t testing.TB, c *Child) Status {
 // sh is a shell script as a command.
 func sh(script string) *Command {
 	return &Command{Path: "/bin/sh", Argv: []string{"sh", "-c", script}, Env: []string{"PATH=/usr/bin:/bin"}}
+}
+
+// terminal gives the slave of a new pseudo terminal.
+func terminal(t testing.TB) *os.File {
+	t.Helper()
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		testkernel.Skip(t, "pseudo terminals", err.Error())
+	}
+	t.Cleanup(func() { master.Close() })
+	n, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	slave, err := os.OpenFile("/dev/pts/"+strconv.Itoa(n), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { slave.Close() })
+	return slave
 }
 
 func threads(t testing.TB) int {

@@ -14,6 +14,7 @@ const launchArg = "supervise"
 
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == launchArg {
+		fault = faultOf(os.Getenv(faultEnv))
 		os.Exit(Supervise())
 	}
 	if op := os.Getenv(opEnv); op != "" {

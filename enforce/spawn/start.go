@@ -105,12 +105,12 @@ func (j *job) start() (*Child, error) {
 	}
 	after := bootTicks()
 	if err := j.setLimits(pid); err != nil {
-		j.abandon(pid)
+		abandon(pid, j.pidfd)
 		return nil, err
 	}
 	child, err := newChild(pid, j.pidfd, true)
 	if err != nil {
-		j.abandon(pid)
+		abandon(pid, j.pidfd)
 		return nil, err
 	}
 	if before == after {
@@ -201,7 +201,7 @@ func (j *job) setLimits(pid int) error {
 
 // abandon ends a child that must not run. Up to here it has not run, or, where
 // it has, it is as confined as was asked.
-func (j *job) abandon(pid int) {
+func abandon(pid, pidfd int) {
 	// By pid: it is our child and not waited for, so the number is its own.
 	_ = syscall.Kill(pid, syscall.SIGKILL)
 	for {
@@ -212,8 +212,8 @@ func (j *job) abandon(pid int) {
 		}
 		break
 	}
-	if j.pidfd >= 0 {
-		unix.Close(j.pidfd)
+	if pidfd >= 0 {
+		unix.Close(pidfd)
 	}
 }
 

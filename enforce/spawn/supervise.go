@@ -28,7 +28,11 @@ func Supervise() int {
 	unix.CloseOnExec(superFD)
 	conn := os.NewFile(superFD, "policyd")
 	// Before the first child: every orphan below comes to this process.
-	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+	err := step(stepReaper)
+	if err == nil {
+		err = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+	}
+	if err != nil {
 		return answer(nil, fmt.Errorf("%w: become a subreaper: %w", errs.ErrContainment, err))
 	}
 	// Caught, not ignored: what is ignored stays so in the program.
@@ -41,14 +45,20 @@ func Supervise() int {
 	}
 	child, err := req.start()
 	if code := answer(child, err); code != 0 {
+		// What ran already, after exec, may have started others.
+		(&supervision{conn: conn}).end(events)
 		return code
 	}
 	s := supervision{conn: conn, main: child.PID, statusFile: req.StatusFile}
 	child.Close() // this process waits for all its children alone, by wait4
-	return s.run(events)
+	s.run(events)
+	return 0
 }
 
 func readRequest(conn io.Reader) (*startRequest, error) {
+	if err := step(stepRequest); err != nil {
+		return nil, err
+	}
 	// The request is all there is on the socket, so what a buffer reads ahead is nothing.
 	line, err := bufio.NewReader(conn).ReadBytes('\n')
 	if err != nil {
@@ -103,11 +113,11 @@ func answer(child *Child, err error) int {
 		rights = unix.UnixRights(int(child.pidfd.Fd()))
 	}
 	b, _ := json.Marshal(&reply)
-	if serr := unix.Sendmsg(superFD, append(b, '\n'), rights, nil, 0); serr != nil || err != nil {
-		if child != nil {
-			// Nobody holds the program: with this process it dies (PDEATHSIG).
-			_ = child.Signal(syscall.SIGKILL)
-		}
+	serr := step(stepAnswer)
+	if serr == nil {
+		serr = unix.Sendmsg(superFD, append(b, '\n'), rights, nil, 0)
+	}
+	if serr != nil || err != nil {
 		return 1
 	}
 	return 0
@@ -119,23 +129,25 @@ type supervision struct {
 	statusFile string
 }
 
-func (s *supervision) run(events <-chan os.Signal) int {
+func (s *supervision) run(events <-chan os.Signal) {
 	for {
 		ended, childless := s.reap()
 		if childless {
-			return 0
+			return
 		}
-		if ended {
-			break
-		}
-		if <-events == syscall.SIGTERM {
-			break
+		if ended || <-events == syscall.SIGTERM {
+			s.end(events)
+			return
 		}
 	}
+}
+
+// end kills and waits for all that is left.
+func (s *supervision) end(events <-chan os.Signal) {
 	for {
 		killListed(func() ([]process, error) { return descendants(os.Getpid()) })
 		if _, childless := s.reap(); childless {
-			return 0
+			return
 		}
 		select { // a dying child, or a little patience
 		case <-events:

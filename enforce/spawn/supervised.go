@@ -114,6 +114,9 @@ func (g *supervisedGroup) launch(cmd *Command, rs *landlock.Rulesets) (*os.File,
 	if err != nil {
 		return nil, nil, err
 	}
+	if err := step(stepPair); err != nil {
+		return nil, nil, err
+	}
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, nil, err
@@ -134,6 +137,9 @@ func (g *supervisedGroup) launch(cmd *Command, rs *landlock.Rulesets) (*os.File,
 		files = append(files, uintptr(l.FD))
 	}
 	fork := func() (*Child, error) {
+		if err := step(stepLaunch); err != nil {
+			return nil, err
+		}
 		pidfd := -1
 		// The id in its name is how a policyd that ended before it noted the pid finds it.
 		pid, err := syscall.ForkExec(g.launcher, []string{SupervisorName(g.id), "supervise"},
@@ -141,7 +147,11 @@ func (g *supervisedGroup) launch(cmd *Command, rs *landlock.Rulesets) (*os.File,
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", g.launcher, err)
 		}
-		return newChild(pid, pidfd, true)
+		sup, err := newChild(pid, pidfd, true)
+		if err != nil {
+			abandon(pid, pidfd)
+		}
+		return sup, err
 	}
 	var sup *Child
 	if g.orphans != nil {
