@@ -28,7 +28,7 @@ func TestApplyAndGet(t *testing.T) {
 	if second[0].Outcome != apiv1.ApplyResponse_OUTCOME_CHANGED || second[0].Info.GetNumber() != 2 || second[0].Info.GetParent() != 1 {
 		t.Errorf("new content: %v", second[0])
 	}
-	if _, err := s.SetTag(t.Context(), alice, KindLandlockPolicy, "web@1", "stable", false); err != nil {
+	if _, err := s.SetTag(t.Context(), alice, KindLandlockPolicy, "web@1", "stable", false, nil); err != nil {
 		t.Fatal(err)
 	}
 	d1 := first[1].Info.GetDigest()

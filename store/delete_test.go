@@ -90,7 +90,7 @@ func TestGC(t *testing.T) {
 		}
 		mustApply(t, s, policy("web", fmt.Sprint(i), f))
 	}
-	if _, err := s.SetTag(t.Context(), alice, KindLandlockPolicy, "web@2", "stable", false); err != nil {
+	if _, err := s.SetTag(t.Context(), alice, KindLandlockPolicy, "web@2", "stable", false, nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.PutSandboxes(t.Context(), []*apiv1.Sandbox{sandbox("s", "web", 4, apiv1.SandboxState_SANDBOX_STATE_RUNNING)}, nil); err != nil {

@@ -71,7 +71,7 @@ func TestTags(t *testing.T) {
 	mustApply(t, s, policy("web", "one"))
 	mustApply(t, s, policy("web", "two"))
 	tag := func(ref, tag string, remove bool) error {
-		_, err := s.SetTag(t.Context(), alice, KindLandlockPolicy, ref, tag, remove)
+		_, err := s.SetTag(t.Context(), alice, KindLandlockPolicy, ref, tag, remove, nil)
 		return err
 	}
 	for _, c := range []struct{ ref, tag string }{{"web@1", "stable"}, {"web", "next"}, {"web@stable", "old"}} {
@@ -111,6 +111,43 @@ func TestTags(t *testing.T) {
 	} {
 		if err := tag(c.ref, c.tag, c.remove); !errors.Is(err, c.want) {
 			t.Errorf("tag %+v: %v", c, err)
+		}
+	}
+}
+
+// Of two who move a tag from the same place the second learns of the first.
+func TestTagsExpected(t *testing.T) {
+	s := openTest(t, Options{})
+	mustApply(t, s, policy("web", "one"))
+	mustApply(t, s, policy("web", "two"))
+	for _, c := range []struct {
+		ref    string
+		remove bool
+		expect uint64
+		want   error
+	}{
+		{"web@1", false, 1, errs.ErrVersionMismatch}, // no such tag yet
+		{"web@1", false, 0, nil},
+		{"web@2", false, 0, errs.ErrVersionMismatch},
+		{"web@2", false, 2, errs.ErrVersionMismatch},
+		{"web@2", false, 1, nil},
+		{"web@2", false, 1, errs.ErrVersionMismatch}, // moved already, as another may have done
+		{"web@2", false, 2, nil},
+		{"web", true, 1, errs.ErrVersionMismatch},
+		{"web", true, 0, errs.ErrVersionMismatch},
+		{"web", true, 2, nil},
+		{"web", true, 2, errs.ErrNotFound},
+	} {
+		before, err := s.LastSeq()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = s.SetTag(t.Context(), alice, KindLandlockPolicy, c.ref, "stable", c.remove, &c.expect)
+		if !errors.Is(err, c.want) {
+			t.Errorf("%+v: %v", c, err)
+		}
+		if after, _ := s.LastSeq(); err != nil && after != before {
+			t.Errorf("%+v: refused, and logged", c)
 		}
 	}
 }

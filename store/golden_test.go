@@ -40,7 +40,7 @@ func fillGolden(t *testing.T, s *Store) {
 	mustApply(t, s, fragment("local/base", "one"), labelled(policy("web", "one", base), map[string]string{"team": "edge"}))
 	mustApply(t, s, policy("web", "two", base), policy("db", "one"))
 	mustApply(t, s, policy("web", "three"), policy("gone", "one"), policy("purged", "one"))
-	if _, err := s.SetTag(t.Context(), alice, KindLandlockPolicy, "web@2", "stable", false); err != nil {
+	if _, err := s.SetTag(t.Context(), alice, KindLandlockPolicy, "web@2", "stable", false, nil); err != nil {
 		t.Fatal(err)
 	}
 	for _, purge := range []bool{false, true} {

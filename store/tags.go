@@ -3,6 +3,7 @@ package store
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 
 	bolt "go.etcd.io/bbolt"
@@ -52,8 +53,9 @@ func tagOf(tx *bolt.Tx, kind, name, tag string) (uint64, error) {
 }
 
 // SetTag points a tag at the version ref names, moving it when it is there, or removes it (ref is then the name alone).
-// It returns the version the tag points at, or pointed at. Errors wrap errs.ErrInvalid, errs.ErrNotFound, errs.ErrDeleted.
-func (s *Store) SetTag(ctx context.Context, a Actor, kind, ref, tag string, remove bool) (*apiv1.VersionInfo, error) {
+// expect is the number the tag points at now (nil: any; 0: there is no such tag). It returns the version the tag points
+// at, or pointed at. Errors wrap errs.ErrInvalid, errs.ErrNotFound, errs.ErrDeleted, errs.ErrVersionMismatch.
+func (s *Store) SetTag(ctx context.Context, a Actor, kind, ref, tag string, remove bool, expect *uint64) (*apiv1.VersionInfo, error) {
 	r, err := ParseRef(kind, ref)
 	if err != nil {
 		return nil, err
@@ -74,7 +76,13 @@ func (s *Store) SetTag(ctx context.Context, a Actor, kind, ref, tag string, remo
 		}
 		key := joinKey(r.Name, tag)
 		old, err := tagOf(t.tx, kind, r.Name, tag)
-		if err == nil && old == info.GetNumber() && !remove {
+		if err != nil && !errors.Is(err, errs.ErrNotFound) {
+			return nil, err
+		}
+		if err := checkExpectTag(old, kind, r.Name, tag, expect); err != nil {
+			return nil, err
+		}
+		if old == info.GetNumber() && !remove {
 			return info, nil
 		}
 		b, err := t.kind(bucketKeyTags, kind)
@@ -93,4 +101,17 @@ func (s *Store) SetTag(ctx context.Context, a Actor, kind, ref, tag string, remo
 		}
 		return info, t.log(event(EventTag, a, subject(info), attributes))
 	})
+}
+
+// checkExpectTag compares the number a tag points at (0: no tag) with the one a writer expects (nil: any).
+func checkExpectTag(now uint64, kind, name, tag string, expect *uint64) error {
+	switch {
+	case expect == nil || *expect == now:
+		return nil
+	case now == 0:
+		return fmt.Errorf("%w: %s/%s has no tag %s, expected it at version %d", errs.ErrVersionMismatch, kind, name, tag, *expect)
+	case *expect == 0:
+		return fmt.Errorf("%w: %s/%s has a tag %s already, at version %d", errs.ErrVersionMismatch, kind, name, tag, now)
+	}
+	return fmt.Errorf("%w: tag %s of %s/%s is at version %d, expected %d", errs.ErrVersionMismatch, tag, kind, name, now, *expect)
 }

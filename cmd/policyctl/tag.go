@@ -12,17 +12,22 @@ import (
 
 func newTag(a *app) *cobra.Command {
 	req := &apiv1.SetTagRequest{}
+	var expect string
 	cmd := &cobra.Command{
 		Use:   "tag NAME@N TAG",
 		Short: "Point a tag at a version, or remove one",
 		Long: "tag points TAG at a version; the tag may have pointed at another before. With --remove the\n" +
-			"first argument is the name alone.",
-		Example:           "  policyctl tag web@3 stable\n  policyctl tag web stable --remove",
+			"first argument is the name alone. With --expect N it is refused unless the tag points at version N now\n" +
+			"(0: there is no such tag), so that of two who move a tag one learns of the other.",
+		Example:           "  policyctl tag web@3 stable\n  policyctl tag web@4 stable --expect 3\n  policyctl tag web stable --remove",
 		Args:              exactly("NAME@N", "TAG"),
 		ValidArgsFunction: a.completeAnyRefs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			form, err := cli.ParseFormat(a.output, cli.Table, cli.JSON, cli.YAML, cli.Name)
 			if err != nil {
+				return err
+			}
+			if req.Expect, err = expectation(expect); err != nil {
 				return err
 			}
 			if req.Remove {
@@ -62,6 +67,7 @@ func newTag(a *app) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&req.Remove, "remove", false, "remove the tag")
+	cmd.Flags().StringVar(&expect, "expect", "", "number of the version the tag must point at now (0: none yet)")
 	cmd.Flags().StringVar(&req.RequestId, "request-id", "", "id of an earlier, equal request to learn the result of")
 	return cmd
 }

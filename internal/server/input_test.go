@@ -151,6 +151,8 @@ func TestBadRequests(t *testing.T) {
 	wantStatus(t, err, codes.NotFound, "NOT_FOUND")
 	_, err = e.policy.Delete(e.ctx(), &apiv1.DeleteRequest{Kind: store.KindLandlockPolicy, Name: "web", Expect: &apiv1.Expectation{Number: 9}})
 	wantStatus(t, err, codes.Aborted, "VERSION_MISMATCH")
+	_, err = e.policy.SetTag(e.ctx(), &apiv1.SetTagRequest{Kind: store.KindLandlockPolicy, Ref: "web", Tag: "stable", Expect: &apiv1.Expectation{Number: 9}})
+	wantStatus(t, err, codes.Aborted, "VERSION_MISMATCH")
 }
 
 func TestMessageTooLarge(t *testing.T) {

@@ -189,7 +189,7 @@ func (s *Server) SetTag(ctx context.Context, req *apiv1.SetTagRequest) (*apiv1.S
 	if err := callerFrom(ctx).require(config.RoleOperator, req.GetKind(), name); err != nil {
 		return nil, err
 	}
-	info, err := s.store.SetTag(ctx, actorOf(ctx, "", req.GetRequestId(), req), req.GetKind(), req.GetRef(), req.GetTag(), req.GetRemove())
+	info, err := s.store.SetTag(ctx, actorOf(ctx, "", req.GetRequestId(), req), req.GetKind(), req.GetRef(), req.GetTag(), req.GetRemove(), expected(req.GetExpect()))
 	s.changed()
 	if err != nil {
 		return nil, withResource(err, req.GetKind(), req.GetRef())

@@ -457,7 +457,8 @@ func (x *SourceFile) GetContent() []byte {
 	return nil
 }
 
-// Expectation is the version a writer believes to be the newest; 0: the document must not exist.
+// Expectation is the version a writer believes to be the newest, or a tag to point at; 0: the document, or the tag, must
+// not exist.
 type Expectation struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Number        uint64                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
@@ -1340,8 +1341,10 @@ type SetTagRequest struct {
 	Ref string `protobuf:"bytes,2,opt,name=ref,proto3" json:"ref,omitempty"`
 	Tag string `protobuf:"bytes,3,opt,name=tag,proto3" json:"tag,omitempty"`
 	// Remove the tag; ref is then the name alone.
-	Remove        bool   `protobuf:"varint,4,opt,name=remove,proto3" json:"remove,omitempty"`
-	RequestId     string `protobuf:"bytes,5,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	Remove    bool   `protobuf:"varint,4,opt,name=remove,proto3" json:"remove,omitempty"`
+	RequestId string `protobuf:"bytes,5,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// The version the tag points at now; 0: there is no such tag.
+	Expect        *Expectation `protobuf:"bytes,6,opt,name=expect,proto3" json:"expect,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1409,6 +1412,13 @@ func (x *SetTagRequest) GetRequestId() string {
 		return x.RequestId
 	}
 	return ""
+}
+
+func (x *SetTagRequest) GetExpect() *Expectation {
+	if x != nil {
+		return x.Expect
+	}
+	return nil
 }
 
 type SetTagResponse struct {
@@ -1746,14 +1756,15 @@ const file_policyd_v1_policies_proto_rawDesc = "" +
 	"request_id\x18\x06 \x01(\tR\trequestId\"j\n" +
 	"\x10RollbackResponse\x121\n" +
 	"\aversion\x18\x01 \x01(\v2\x17.policyd.v1.VersionInfoR\aversion\x12#\n" +
-	"\rrunning_older\x18\x02 \x01(\rR\frunningOlder\"~\n" +
+	"\rrunning_older\x18\x02 \x01(\rR\frunningOlder\"\xaf\x01\n" +
 	"\rSetTagRequest\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x10\n" +
 	"\x03ref\x18\x02 \x01(\tR\x03ref\x12\x10\n" +
 	"\x03tag\x18\x03 \x01(\tR\x03tag\x12\x16\n" +
 	"\x06remove\x18\x04 \x01(\bR\x06remove\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x05 \x01(\tR\trequestId\"C\n" +
+	"request_id\x18\x05 \x01(\tR\trequestId\x12/\n" +
+	"\x06expect\x18\x06 \x01(\v2\x17.policyd.v1.ExpectationR\x06expect\"C\n" +
 	"\x0eSetTagResponse\x121\n" +
 	"\aversion\x18\x01 \x01(\v2\x17.policyd.v1.VersionInfoR\aversion\"\x9d\x01\n" +
 	"\rDeleteRequest\x12\x12\n" +
@@ -1841,31 +1852,32 @@ var file_policyd_v1_policies_proto_depIdxs = []int32{
 	2,  // 17: policyd.v1.ListVersionsResponse.versions:type_name -> policyd.v1.VersionInfo
 	6,  // 18: policyd.v1.RollbackRequest.expect:type_name -> policyd.v1.Expectation
 	2,  // 19: policyd.v1.RollbackResponse.version:type_name -> policyd.v1.VersionInfo
-	2,  // 20: policyd.v1.SetTagResponse.version:type_name -> policyd.v1.VersionInfo
-	6,  // 21: policyd.v1.DeleteRequest.expect:type_name -> policyd.v1.Expectation
-	2,  // 22: policyd.v1.ApplyResponse.Result.version:type_name -> policyd.v1.VersionInfo
-	1,  // 23: policyd.v1.ApplyResponse.Result.outcome:type_name -> policyd.v1.ApplyResponse.Outcome
-	8,  // 24: policyd.v1.PolicyService.Apply:input_type -> policyd.v1.ApplyRequest
-	10, // 25: policyd.v1.PolicyService.Validate:input_type -> policyd.v1.ValidateRequest
-	12, // 26: policyd.v1.PolicyService.GetVersion:input_type -> policyd.v1.GetVersionRequest
-	14, // 27: policyd.v1.PolicyService.List:input_type -> policyd.v1.ListRequest
-	16, // 28: policyd.v1.PolicyService.ListVersions:input_type -> policyd.v1.ListVersionsRequest
-	18, // 29: policyd.v1.PolicyService.Rollback:input_type -> policyd.v1.RollbackRequest
-	20, // 30: policyd.v1.PolicyService.SetTag:input_type -> policyd.v1.SetTagRequest
-	22, // 31: policyd.v1.PolicyService.Delete:input_type -> policyd.v1.DeleteRequest
-	9,  // 32: policyd.v1.PolicyService.Apply:output_type -> policyd.v1.ApplyResponse
-	11, // 33: policyd.v1.PolicyService.Validate:output_type -> policyd.v1.ValidateResponse
-	13, // 34: policyd.v1.PolicyService.GetVersion:output_type -> policyd.v1.GetVersionResponse
-	15, // 35: policyd.v1.PolicyService.List:output_type -> policyd.v1.ListResponse
-	17, // 36: policyd.v1.PolicyService.ListVersions:output_type -> policyd.v1.ListVersionsResponse
-	19, // 37: policyd.v1.PolicyService.Rollback:output_type -> policyd.v1.RollbackResponse
-	21, // 38: policyd.v1.PolicyService.SetTag:output_type -> policyd.v1.SetTagResponse
-	23, // 39: policyd.v1.PolicyService.Delete:output_type -> policyd.v1.DeleteResponse
-	32, // [32:40] is the sub-list for method output_type
-	24, // [24:32] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	6,  // 20: policyd.v1.SetTagRequest.expect:type_name -> policyd.v1.Expectation
+	2,  // 21: policyd.v1.SetTagResponse.version:type_name -> policyd.v1.VersionInfo
+	6,  // 22: policyd.v1.DeleteRequest.expect:type_name -> policyd.v1.Expectation
+	2,  // 23: policyd.v1.ApplyResponse.Result.version:type_name -> policyd.v1.VersionInfo
+	1,  // 24: policyd.v1.ApplyResponse.Result.outcome:type_name -> policyd.v1.ApplyResponse.Outcome
+	8,  // 25: policyd.v1.PolicyService.Apply:input_type -> policyd.v1.ApplyRequest
+	10, // 26: policyd.v1.PolicyService.Validate:input_type -> policyd.v1.ValidateRequest
+	12, // 27: policyd.v1.PolicyService.GetVersion:input_type -> policyd.v1.GetVersionRequest
+	14, // 28: policyd.v1.PolicyService.List:input_type -> policyd.v1.ListRequest
+	16, // 29: policyd.v1.PolicyService.ListVersions:input_type -> policyd.v1.ListVersionsRequest
+	18, // 30: policyd.v1.PolicyService.Rollback:input_type -> policyd.v1.RollbackRequest
+	20, // 31: policyd.v1.PolicyService.SetTag:input_type -> policyd.v1.SetTagRequest
+	22, // 32: policyd.v1.PolicyService.Delete:input_type -> policyd.v1.DeleteRequest
+	9,  // 33: policyd.v1.PolicyService.Apply:output_type -> policyd.v1.ApplyResponse
+	11, // 34: policyd.v1.PolicyService.Validate:output_type -> policyd.v1.ValidateResponse
+	13, // 35: policyd.v1.PolicyService.GetVersion:output_type -> policyd.v1.GetVersionResponse
+	15, // 36: policyd.v1.PolicyService.List:output_type -> policyd.v1.ListResponse
+	17, // 37: policyd.v1.PolicyService.ListVersions:output_type -> policyd.v1.ListVersionsResponse
+	19, // 38: policyd.v1.PolicyService.Rollback:output_type -> policyd.v1.RollbackResponse
+	21, // 39: policyd.v1.PolicyService.SetTag:output_type -> policyd.v1.SetTagResponse
+	23, // 40: policyd.v1.PolicyService.Delete:output_type -> policyd.v1.DeleteResponse
+	33, // [33:41] is the sub-list for method output_type
+	25, // [25:33] is the sub-list for method input_type
+	25, // [25:25] is the sub-list for extension type_name
+	25, // [25:25] is the sub-list for extension extendee
+	0,  // [0:25] is the sub-list for field type_name
 }
 
 func init() { file_policyd_v1_policies_proto_init() }
