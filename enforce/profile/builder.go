@@ -37,6 +37,16 @@ func NewBuilder(layers []Layer) *Builder {
 	return &Builder{layers: slices.Clone(layers), byPath: make(map[string]int32)}
 }
 
+// Grow makes room for n more paths.
+func (b *Builder) Grow(n int) {
+	n = min(n, MaxPathRows)
+	b.paths = slices.Grow(b.paths, n)
+	b.masks = slices.Grow(b.masks, n*len(b.layers))
+	if len(b.byPath) == 0 {
+		b.byPath = make(map[string]int32, n)
+	}
+}
+
 // AddPath grants rights in one layer on a path, absolute and clean. With quiet
 // the rule also carries [QuietRule], and access may then be 0. A path that any
 // rule wants to be there (Fail) has to be there. The error is also kept for
@@ -46,24 +56,63 @@ func (b *Builder) AddPath(layer int, path string, access Access, quiet bool, mis
 	if err != nil {
 		return b.fail(fmt.Errorf("path %.80q: %w", path, err))
 	}
+	masks, err := b.pathRow(path, missing)
+	if err != nil {
+		return b.fail(err)
+	}
+	masks[layer] |= mask
+	return nil
+}
+
+// AddPathRow is AddPath in many layers at once: masks has one mask for each
+// layer, with [QuietRule] where that is wanted, and 0 for a layer without a rule.
+func (b *Builder) AddPathRow(path string, masks []Access, missing Missing) error {
+	if len(masks) != len(b.layers) {
+		return b.fail(fmt.Errorf("path %.80q: %w: %d masks for %d layers", path, ErrInvalid, len(masks), len(b.layers)))
+	}
+	some := false
+	for layer, m := range masks {
+		if m == 0 {
+			continue
+		}
+		if _, err := b.ruleMask(FS, layer, m&^QuietRule, m&QuietRule != 0); err != nil {
+			return b.fail(fmt.Errorf("path %.80q: %w", path, err))
+		}
+		some = true
+	}
+	if !some {
+		return nil
+	}
+	row, err := b.pathRow(path, missing)
+	if err != nil {
+		return b.fail(err)
+	}
+	for layer, m := range masks {
+		row[layer] |= m
+	}
+	return nil
+}
+
+// pathRow gives the masks of a path, one for each layer, until the next call.
+func (b *Builder) pathRow(path string, missing Missing) ([]Access, error) {
+	n := len(b.layers)
 	row, ok := b.byPath[path]
 	if !ok {
 		if err := checkPath(path); err != nil {
-			return b.fail(err)
+			return nil, err
 		}
 		if len(b.paths) >= MaxPathRows {
-			return b.fail(fmt.Errorf("%w: more than %d paths", ErrLimit, MaxPathRows))
+			return nil, fmt.Errorf("%w: more than %d paths", ErrLimit, MaxPathRows)
 		}
 		row = int32(len(b.paths))
 		b.byPath[path] = row
 		b.paths = append(b.paths, builtPath{path, missing})
-		b.masks = append(b.masks, make([]Access, len(b.layers))...)
+		b.masks = append(b.masks, make([]Access, n)...)
 	}
 	if missing == Fail {
 		b.paths[row].missing = Fail
 	}
-	b.masks[int(row)*len(b.layers)+layer] |= mask
-	return nil
+	return b.masks[int(row)*n : (int(row)+1)*n], nil
 }
 
 // AddPorts grants rights in one layer on the ports first to last, both

@@ -27,6 +27,23 @@ func TestBuilderUnitesAndSorts(t *testing.T) {
 	}
 }
 
+// A row at once is its rules one by one.
+func TestBuilderPathRow(t *testing.T) {
+	layers := []Layer{{Name: "a", FS: rw, QuietFS: ro}, {Name: "b", FS: ro}}
+	one, row := NewBuilder(layers), NewBuilder(layers)
+	row.Grow(2)
+	one.AddPath(0, "/usr", FSReadFile, true, Fail)
+	one.AddPath(0, "/etc", FSReadDir, false, Skip)
+	one.AddPath(1, "/etc", FSReadFile, false, Skip)
+	row.AddPathRow("/usr", []Access{FSReadFile | QuietRule, 0}, Fail)
+	row.AddPathRow("/etc", []Access{FSReadDir, 0}, Skip)
+	row.AddPathRow("/etc", []Access{0, FSReadFile}, Skip)
+	row.AddPathRow("/none", []Access{0, 0}, Fail)
+	if got, want := mustBuild(t, row), mustBuild(t, one); !reflect.DeepEqual(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
 func TestBuilderPorts(t *testing.T) {
 	const bind, connect = NetBindTCP, NetConnectTCP
 	type r struct {
@@ -121,6 +138,9 @@ func TestBuilderRefuses(t *testing.T) {
 		{"grants nothing", func(b *Builder) error { return b.AddPath(0, "/usr", 0, false, Fail) }, ErrInvalid},
 		{"no layer", func(b *Builder) error { return b.AddPath(1, "/usr", ro, false, Fail) }, ErrInvalid},
 		{"layer -1", func(b *Builder) error { return b.AddPath(-1, "/usr", ro, false, Fail) }, ErrInvalid},
+		{"row of relative", func(b *Builder) error { return b.AddPathRow("usr", []Access{ro}, Fail) }, ErrInvalid},
+		{"row not handled", func(b *Builder) error { return b.AddPathRow("/usr", []Access{FSExecute}, Fail) }, ErrInvalid},
+		{"row for more layers", func(b *Builder) error { return b.AddPathRow("/usr", []Access{ro, ro}, Fail) }, ErrInvalid},
 		{"port range backwards", func(b *Builder) error { return b.AddPorts(0, 2, 1, NetBindTCP, false) }, ErrInvalid},
 		{"port right not handled", func(b *Builder) error { return b.AddPorts(0, 1, 1, NetConnectTCP, false) }, ErrInvalid},
 	}

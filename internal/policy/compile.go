@@ -112,6 +112,7 @@ type portRange struct {
 // collect lets a rule set add its rules to the compilation.
 func (c *compilation) collect(s *ruleSet, layer int, from *scope) {
 	width := cap(c.layers)
+	s.clean = func(text string) bool { return int(c.next) < len(c.rows) && c.rows[c.next].path == text }
 	s.path = func(rule, _ int, path string, access profile.Access, quiet bool, missing profile.Missing) {
 		// Layers mostly name the same paths in the same order.
 		id, ok := c.next, int(c.next) < len(c.rows) && c.rows[c.next].path == path
@@ -168,14 +169,10 @@ func (c *compilation) layer(r *reporter, l *apiv1.Layer, layer profile.Layer, ow
 func (c *compilation) build() (*profile.Profile, error) {
 	b := profile.NewBuilder(c.layers)
 	width := cap(c.layers)
+	b.Grow(len(c.rows))
 	for id, row := range c.rows {
-		for layer, mask := range c.masks[id*width : (id+1)*width] {
-			if mask == 0 {
-				continue
-			}
-			if err := b.AddPath(layer, row.path, mask&^profile.QuietRule, mask&profile.QuietRule != 0, row.missing); err != nil {
-				return nil, err
-			}
+		if err := b.AddPathRow(row.path, c.masks[id*width:(id+1)*width], row.missing); err != nil {
+			return nil, err
 		}
 	}
 	for _, p := range c.ports {

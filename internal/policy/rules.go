@@ -20,6 +20,8 @@ type ruleSet struct {
 	strict bool // the document's own layer: what it does not handle is an error
 	room   *int // how many more paths the compilation may have
 
+	clean func(path string) bool // knows some paths to be clean; may be nil
+
 	path func(rule, at int, path string, access profile.Access, quiet bool, missing profile.Missing)
 	port func(rule int, first, last uint16, access profile.Access, quiet bool)
 }
@@ -94,10 +96,13 @@ func (s *ruleSet) paths(rules []*apiv1.PathRule, p *place) {
 
 // plainPath gives the clean path of a text without variables.
 func (s *ruleSet) plainPath(text string, p *place) (string, bool) {
-	clean, err := cleanPath(text)
-	if err != nil {
-		s.addf(codeBadPath, p, "%v", err)
-		return "", false
+	clean := text
+	if s.clean == nil || !s.clean(text) {
+		var err error
+		if clean, err = cleanPath(text); err != nil {
+			s.addf(codeBadPath, p, "%v", err)
+			return "", false
+		}
 	}
 	if *s.room--; *s.room < 0 {
 		s.tooManyPaths(p)
