@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"unsafe"
 
@@ -21,6 +22,30 @@ func withFault(t *testing.T, hook func(step string) error) {
 	t.Helper()
 	fault = hook
 	t.Cleanup(func() { fault = nil })
+}
+
+// restricted are the threads that were restricted for a start.
+type restricted struct{ tids sync.Map }
+
+// noting is a hook that notes the thread of every start before it calls another.
+func (r *restricted) noting(hook func(step string) error) func(step string) error {
+	return func(step string) error {
+		if step == stepUnshareFS || step == stepNoNewPrivs {
+			r.tids.Store(unix.Gettid(), true)
+		}
+		return hook(step)
+	}
+}
+
+// none tells whether all of them have ended.
+func (r *restricted) none() bool {
+	none := true
+	r.tids.Range(func(tid, _ any) bool {
+		_, err := os.Stat(fmt.Sprintf("/proc/self/task/%d", tid))
+		none = err != nil
+		return none
+	})
+	return none
 }
 
 var errInjected = errors.New("injected")
@@ -47,7 +72,8 @@ func TestFaultTable(t *testing.T) {
 		rs := faultPolicy(t)
 		s := newTestSpawner(t, 0)
 		seen := make(map[string]bool)
-		withFault(t, func(step string) error { seen[step] = true; return nil })
+		var threads restricted
+		withFault(t, threads.noting(func(step string) error { seen[step] = true; return nil }))
 		cmd, ran := faultCommand(t)
 		c, err := s.Start(cmd, rs)
 		if err != nil {
@@ -78,12 +104,12 @@ func TestFaultTable(t *testing.T) {
 						t.Skip("the kernel has no Smack: the step before fails by itself, see TestNoSmack")
 					}
 				}
-				withFault(t, func(step string) error {
+				withFault(t, threads.noting(func(step string) error {
 					if step == name {
 						return fmt.Errorf("%s: %w", step, errInjected)
 					}
 					return nil
-				})
+				}))
 				c, err := s.Start(cmd, rs)
 				if err == nil {
 					c.Signal(unix.SIGKILL)
@@ -100,7 +126,7 @@ func TestFaultTable(t *testing.T) {
 			})
 		}
 		eventually(t, "no descriptor is left", func() bool { return len(fds(t)) <= len(before) })
-		eventually(t, "no restricted thread is left", func() bool { return restrictedThreads(t) == 0 })
+		eventually(t, "no restricted thread is left", threads.none)
 	})
 }
 
@@ -121,20 +147,6 @@ func ownChildren(t *testing.T) int {
 		t.Fatal(err)
 	}
 	return len(procs)
-}
-
-// restrictedThreads counts the threads with no_new_privs: those made for a start.
-func restrictedThreads(t *testing.T) int {
-	t.Helper()
-	n := 0
-	tasks, _ := filepath.Glob("/proc/self/task/*/status")
-	for _, task := range tasks {
-		b, err := os.ReadFile(task)
-		if err == nil && strings.Contains(string(b), "NoNewPrivs:\t1") {
-			n++
-		}
-	}
-	return n
 }
 
 // childCalls are the system calls between fork and exec, and those around them,
