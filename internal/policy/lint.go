@@ -80,7 +80,7 @@ func (l *linter) policy(spec *apiv1.LandlockSpec, p *place) {
 		}
 		l.collect(&layers[i], &quietly, values, abi, layer.GetPaths(), "", true)
 		l.layer(&layers[i], &at)
-		l.ports(layer.GetPorts(), &at)
+		l.ports(layer.GetPorts(), &layers[i].Layer, abi, &at)
 	}
 	l.refer(layers, &list)
 	l.unused(slices.Collect(maps.Keys(spec.GetVariables())), spec.GetParameters(), p)
@@ -94,7 +94,7 @@ func (l *linter) fragment(spec *apiv1.FragmentSpec, p *place) {
 	l.includes(spec.GetInclude(), p)
 	l.collect(&layer, &quietly, values, abi, spec.GetPaths(), "", true)
 	l.rules(&layer, p)
-	l.ports(spec.GetPorts(), p)
+	l.ports(spec.GetPorts(), &layer.Layer, abi, p)
 	l.unused(slices.Collect(maps.Keys(spec.GetVariables())), nil, p)
 }
 
@@ -232,12 +232,15 @@ func isProcSelf(path string) bool {
 	return ok && first != "" && strings.Trim(first, "0123456789") == ""
 }
 
-func (l *linter) ports(rules []*apiv1.PortRule, p *place) {
+func (l *linter) ports(rules []*apiv1.PortRule, layer *profile.Layer, abi int, p *place) {
 	list := p.key("ports")
+	quietly := reporter{origin{}, &Errors{}}
+	s := &ruleSet{reporter: &quietly, abi: abi, layer: layer}
 	for i, rule := range rules {
 		// A datagram sent from no port yet is checked as a bind to port 0
 		// (current_check_autobind_udp_socket in the kernel's landlock/net.c).
-		if slices.Contains(rule.GetAllow(), "bind_udp") || slices.Contains(rule.GetAllow(), "bind") || slices.Contains(rule.GetAllow(), "udp") {
+		access, quiet, _ := s.access(profile.Net, rule.GetAllow(), rule.GetQuiet(), p)
+		if access&profile.NetBindUDP != 0 || quiet && layer.QuietNet&profile.NetBindUDP != 0 {
 			continue
 		}
 		for j, text := range rule.GetPort() {
