@@ -669,14 +669,14 @@ func (x *Quiet) GetScope() []string {
 	return nil
 }
 
-// Log holds the flags of landlock_restrict_self(2).
+// Log holds the flags of landlock_restrict_self(2). To the kernel the program is executed after the restriction.
 type Log struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Do not log denials of the program that was started.
+	// Do not log denials before the program runs: its own execution that was refused.
 	SameExecOff bool `protobuf:"varint,1,opt,name=same_exec_off,json=sameExecOff,proto3" json:"same_exec_off,omitempty"`
-	// Log denials of programs that it executes.
+	// Log denials of the program and of those it executes; without this none of them is logged.
 	NewExecOn bool `protobuf:"varint,2,opt,name=new_exec_on,json=newExecOn,proto3" json:"new_exec_on,omitempty"`
-	// Do not log denials of domains created inside.
+	// Do not log denials of domains created inside, nor those of the layers that follow.
 	SubdomainsOff bool `protobuf:"varint,3,opt,name=subdomains_off,json=subdomainsOff,proto3" json:"subdomains_off,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
