@@ -5,12 +5,16 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"policyd.dev/policyd/enforce/profile"
 )
 
 // The test binary, started with this in its environment, tries operations, one
@@ -52,6 +56,7 @@ func openClose(path string, flags int) error {
 var operations = map[string]func(a []string) error{
 	"read":     func(a []string) error { return openClose(a[0], unix.O_RDONLY) },
 	"write":    func(a []string) error { return openClose(a[0], unix.O_WRONLY) },
+	"update":   func(a []string) error { return openClose(a[0], unix.O_RDWR) },
 	"list":     func(a []string) error { return openClose(a[0], unix.O_RDONLY|unix.O_DIRECTORY) },
 	"create":   func(a []string) error { return openClose(a[0], unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL) },
 	"mkdir":    func(a []string) error { return unix.Mkdir(a[0], 0o700) },
@@ -100,6 +105,19 @@ var operations = map[string]func(a []string) error{
 			c.Close()
 		}
 		return err
+	},
+	// Reads a file under a domain of the program's own that lets it read nothing.
+	"nested": func(a []string) error {
+		runtime.LockOSThread()
+		attr := struct{ handledFS uint64 }{uint64(profile.FSReadFile)}
+		fd, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr), 0)
+		if errno != 0 {
+			return fmt.Errorf("landlock_create_ruleset: %v", errno)
+		}
+		if _, _, errno := unix.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, fd, 0, 0); errno != 0 {
+			return fmt.Errorf("landlock_restrict_self: %v", errno)
+		}
+		return openClose(a[0], unix.O_RDONLY)
 	},
 	"sleep": func(a []string) error { time.Sleep(time.Hour); return nil },
 	"nnp": func(a []string) error {

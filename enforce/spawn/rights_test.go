@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -247,17 +248,21 @@ func TestScopes(t *testing.T) {
 		}
 		defer l.Close()
 		s := newTestSpawner(t, 2)
-		for scope, want := range map[profile.Access][2]string{
-			0:                               {"ok", "ok"},
-			profile.ScopeSignal:             {"EPERM", "ok"},
-			profile.ScopeAbstractUnixSocket: {"ok", "EPERM"},
-		} {
-			layer := layerFor("scope", host.ABI)
-			layer.Scope = scope
-			rs := build(t, newProfile(t, layer, rule{"/", readExec}), host)
-			got := try(t, s, rs, fmt.Sprintf("signal %d", os.Getpid()), "connunix "+name)
-			if got[0] != want[0] || got[1] != want[1] {
-				t.Errorf("scope %s: %v, want %v", profile.Scope.Format(scope), got, want)
+		for _, abi := range slices.Compact([]int{6, host.ABI}) {
+			sup := host.Limit(abi)
+			for scope, want := range map[profile.Access][2]string{
+				0:                                 {"ok", "ok"},
+				profile.ScopeSignal:               {"EPERM", "ok"},
+				profile.ScopeAbstractUnixSocket:   {"ok", "EPERM"},
+				profile.Handled(profile.Scope, 6): {"EPERM", "EPERM"},
+			} {
+				layer := layerFor("scope", abi)
+				layer.Scope = scope
+				rs := build(t, newProfile(t, layer, rule{"/", readExec}), sup)
+				got := try(t, s, rs, fmt.Sprintf("signal %d", os.Getpid()), "connunix "+name)
+				if got[0] != want[0] || got[1] != want[1] {
+					t.Errorf("ABI %d, scope %s: %v, want %v", abi, profile.Scope.Format(scope), got, want)
+				}
 			}
 		}
 	})
