@@ -66,13 +66,13 @@ func (j *job) explain() error {
 	}
 	path := j.cmd.Path
 	if !filepath.IsAbs(path) {
-		path = filepath.Join(j.attr.Dir, path)
+		path = filepath.Join("/", j.cmd.Dir, path)
 	}
 	switch f := j.found; f.what {
 	case "credentials":
 		return fmt.Errorf("%w: run as uid %d: %w", errs.ErrStart, j.cmd.Credential.UID, f.err)
 	case "directory":
-		return fmt.Errorf("%w: directory %q: %w", errs.ErrStart, j.attr.Dir, f.err)
+		return fmt.Errorf("%w: directory %q: %w", errs.ErrStart, j.cmd.Dir, f.err)
 	case "program":
 		if missingFile(f.err) {
 			return fmt.Errorf("%w: %q: %w", errs.ErrProgramNotFound, path, f.err)

@@ -4,6 +4,7 @@ package spawn
 // each fail in turn and sees that nothing was started. What happens between fork
 // and exec is one step here; the test breaks its system calls one by one.
 const (
+	stepDir        = "open_dir"     // the working directory
 	stepUnshareFS  = "unshare_fs"   // a umask of the thread's own
 	stepUmask      = "umask"        //
 	stepSmackOpen  = "smack_open"   // /proc/thread-self/attr/smack/current
@@ -21,7 +22,7 @@ const (
 
 // steps is the fault table.
 var steps = []string{
-	stepUnshareFS, stepUmask, stepSmackOpen, stepSmackWrite, stepSmackRead, stepNoNewPrivs, stepRestrict,
+	stepDir, stepUnshareFS, stepUmask, stepSmackOpen, stepSmackWrite, stepSmackRead, stepNoNewPrivs, stepRestrict,
 	stepFork, stepStop, stepExitKill, stepLimits, stepDetach, stepPoll,
 }
 

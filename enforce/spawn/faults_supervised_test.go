@@ -33,7 +33,7 @@ func faultOf(spec string) func(step string) error {
 	case "call":
 		nr, err := strconv.ParseUint(what, 10, 32)
 		return func(step string) error {
-			if step != stepUnshareFS { // the first step of that thread
+			if step != stepUnshareFS { // the first on the thread of the start
 				return err
 			}
 			return errors.Join(err, refuseCall(uint32(nr)))
@@ -167,7 +167,7 @@ func TestSupervisedBrokenSystemCalls(t *testing.T) {
 			cmd, ran, tag := supervisedFaultCommand(t, faultyGroup(t, fmt.Sprintf("call:%d", call.nr)))
 			if call.root {
 				testkernel.RequireRoot(t)
-				cmd.Credential = &Credential{UID: 65534, GID: 65534, Groups: []uint32{65534}}
+				cmd.Credential, cmd.Dir = &Credential{UID: 65534, GID: 65534, Groups: []uint32{65534}}, "/"
 			}
 			if call.tty {
 				cmd.Stdin, cmd.TTY = terminal(t), true

@@ -55,7 +55,7 @@ func faultCommand(t *testing.T) (cmd *Command, ran func() bool) {
 	t.Helper()
 	mark := filepath.Join(t.TempDir(), "ran")
 	cmd = sh("echo x > " + mark)
-	cmd.Umask = ptr(0o022)
+	cmd.Umask, cmd.Dir = ptr(0o022), filepath.Dir(mark)
 	cmd.Limits = []Limit{{unix.RLIMIT_CORE, "core", 0, 0}}
 	return cmd, func() bool { _, err := os.Stat(mark); return err == nil }
 }
@@ -189,7 +189,7 @@ func TestBrokenSystemCalls(t *testing.T) {
 			}
 			if call.root {
 				testkernel.RequireRoot(t)
-				cmd.Credential = &Credential{UID: 65534, GID: 65534, Groups: []uint32{65534}}
+				cmd.Credential, cmd.Dir = &Credential{UID: 65534, GID: 65534, Groups: []uint32{65534}}, "/"
 			}
 			if call.tty {
 				cmd.Stdin, cmd.TTY = terminal(t), true
@@ -206,14 +206,7 @@ func TestBrokenSystemCalls(t *testing.T) {
 				defer g.Remove()
 				cmd.Group = g
 			}
-			first := true
-			withFault(t, func(string) error {
-				if !first {
-					return nil
-				}
-				first = false
-				return refuseCall(call.nr)
-			})
+			withFault(t, faultOf(fmt.Sprintf("call:%d", call.nr)))
 			c, err := s.Start(cmd, rs)
 			if err == nil {
 				c.Signal(unix.SIGKILL)

@@ -33,6 +33,30 @@ func asUser(c *Credential, look func()) error {
 	return err
 }
 
+// openDir opens a program's directory with its user's rights and not by way of a
+// magic link. The child between fork and exec, which enters it, still has what
+// policyd has open: to walk there as named would let a user in by /proc/self/fd.
+func openDir(c *Credential, path string) (fd int, err error) {
+	if err := step(stepDir); err != nil {
+		return -1, err
+	}
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_MAGICLINKS}
+	aerr := asUser(c, func() {
+		for {
+			if fd, err = unix.Openat2(unix.AT_FDCWD, path, &how); err != unix.EINTR {
+				return
+			}
+		}
+	})
+	if aerr != nil {
+		return -1, fmt.Errorf("as uid %d: %w", c.UID, aerr)
+	}
+	if err == unix.ELOOP {
+		err = fmt.Errorf("it leads through a magic link of /proc, or through too many links: %w", err)
+	}
+	return fd, err
+}
+
 // actAs changes this thread alone; the wrappers of package syscall change all.
 func actAs(c *Credential) error {
 	var p unsafe.Pointer

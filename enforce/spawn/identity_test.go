@@ -2,6 +2,7 @@ package spawn
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -63,5 +64,79 @@ func TestLooksAsTheUser(t *testing.T) {
 	_, err := s.Start(&Command{Path: filepath.Join(dir, "unreadable"), Credential: nobody}, openPolicy(t, sup))
 	if err == nil || strings.Contains(err.Error(), "hidden") {
 		t.Errorf("script that may not be read: %v", err)
+	}
+}
+
+// TestDirectory: a program's directory is entered as its user, and never by way of
+// what policyd itself has open.
+func TestDirectory(t *testing.T) {
+	rs := openPolicy(t, support(t))
+	s := newTestSpawner(t, 0)
+	root := t.TempDir()
+	open, closed, link := filepath.Join(root, "open"), filepath.Join(root, "closed"), filepath.Join(root, "link")
+	below := filepath.Join(closed, "below")
+	for _, dir := range []string{open, closed, below} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for d := root; d != os.TempDir() && d != "/"; d = filepath.Dir(d) {
+		if err := os.Chmod(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	held, err := os.Open(below) // policyd's
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close()
+	magic := fmt.Sprintf("/proc/self/fd/%d", held.Fd())
+	for name, target := range map[string]string{link: open, link + "-magic": magic} {
+		if err := os.Symlink(target, name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(root, "file"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(closed, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	type user struct {
+		name string
+		cred *Credential
+	}
+	users := []user{{"same", nil}}
+	if os.Geteuid() == 0 {
+		users = append(users, user{"other", &Credential{UID: 65534, GID: 65534}})
+	}
+	for _, u := range users {
+		eachContainment(t, func(t *testing.T, c Containment) {
+			for dir, want := range map[string]string{
+				"": "/", "/": "/", open: open, link: open, below: below, closed: closed,
+				magic: "", magic + "/..": "", link + "-magic": "", "/proc/self/cwd": "", "/proc/self/root": "",
+				filepath.Join(root, "none"): "", filepath.Join(root, "file"): "",
+			} {
+				if u.cred != nil && (want == below || want == closed) {
+					want = ""
+				}
+				cmd := sh("pwd -P; ls /proc/self/fd | wc -l")
+				cmd.Dir, cmd.Credential, cmd.Group = dir, u.cred, newGroup(t, c)
+				if want != "" {
+					if out, st := output(t, s, cmd, rs); st.Code != 0 || out != want+"\n4\n" {
+						t.Errorf("%s user, %q: %+v %q", u.name, dir, st, out)
+					}
+					continue
+				}
+				child, err := s.Start(cmd, rs)
+				if err == nil {
+					_ = cmd.Group.KillAll()
+					wait(t, child)
+				}
+				if !errors.Is(err, errs.ErrStart) || !strings.Contains(err.Error(), fmt.Sprintf("directory %q", dir)) {
+					t.Errorf("%s user, %q: error %v", u.name, dir, err)
+				}
+			}
+		})
 	}
 }

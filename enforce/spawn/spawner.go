@@ -95,6 +95,9 @@ func (s *Spawner) do(j *job) (*Child, error) {
 		onOwnThread(j.run)
 	}
 	<-j.done
+	if j.dir >= 0 {
+		unix.Close(j.dir)
+	}
 	if j.err != nil {
 		return nil, j.explain()
 	}

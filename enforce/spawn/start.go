@@ -3,6 +3,7 @@ package spawn
 import (
 	"fmt"
 	"os"
+	"strconv"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -20,6 +21,7 @@ type job struct {
 	sys   syscall.SysProcAttr
 	files [3]uintptr
 	cred  syscall.Credential
+	dir   int // the working directory, or -1 for /
 	pidfd int
 
 	hold chan struct{} // the thread stays until this is closed: its end would be the parent's for PDEATHSIG
@@ -32,7 +34,7 @@ type job struct {
 
 // newJob prepares all that can be before the thread is restricted.
 func newJob(cmd *Command, rs *landlock.Rulesets) (*job, error) {
-	j := &job{cmd: cmd, rs: rs, argv: cmd.Argv, pidfd: -1, done: make(chan struct{})}
+	j := &job{cmd: cmd, rs: rs, argv: cmd.Argv, dir: -1, pidfd: -1, done: make(chan struct{})}
 	if len(j.argv) == 0 {
 		j.argv = []string{cmd.Path}
 	}
@@ -49,10 +51,7 @@ func newJob(cmd *Command, rs *landlock.Rulesets) (*job, error) {
 			return nil, fmt.Errorf("%w: descriptor %d: %w", errs.ErrStart, i, errNoFile)
 		}
 	}
-	j.attr = syscall.ProcAttr{Dir: cmd.Dir, Env: cmd.Env, Files: j.files[:], Sys: &j.sys}
-	if j.attr.Dir == "" {
-		j.attr.Dir = "/"
-	}
+	j.attr = syscall.ProcAttr{Dir: "/", Env: cmd.Env, Files: j.files[:], Sys: &j.sys}
 	j.sys = syscall.SysProcAttr{Setctty: cmd.TTY, PidFD: &j.pidfd, Ptrace: len(cmd.Limits) > 0}
 	j.sys.Setsid = cmd.TTY || hasTerminal()
 	j.sys.Setpgid = !j.sys.Setsid
@@ -62,6 +61,13 @@ func newJob(cmd *Command, rs *landlock.Rulesets) (*job, error) {
 	}
 	if g, ok := cmd.Group.(*cgroupGroup); ok {
 		j.sys.UseCgroupFD, j.sys.CgroupFD = true, int(g.dir.Fd())
+	}
+	if cmd.Dir != "" && cmd.Dir != "/" {
+		dir, err := openDir(cmd.Credential, cmd.Dir)
+		if err != nil {
+			return nil, fmt.Errorf("%w: directory %q: %w", errs.ErrStart, cmd.Dir, err)
+		}
+		j.dir, j.attr.Dir = dir, "/proc/self/fd/"+strconv.Itoa(dir)
 	}
 	return j, nil
 }
