@@ -3,7 +3,9 @@ package store
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"runtime/debug"
 	"sync/atomic"
 	"time"
@@ -187,7 +189,10 @@ func (s *Store) runOnce(batch []*change, results []error) (spoiler int, err erro
 		tx.Rollback()
 		return -1, nil
 	}
-	if before, err = s.rawMetas(); err != nil {
+	if before, err = s.rawMetas(); err == nil {
+		err = s.inPlace()
+	}
+	if err != nil {
 		tx.Rollback()
 		return -1, err
 	}
@@ -200,6 +205,23 @@ func (s *Store) runOnce(batch []*change, results []error) (spoiler int, err erro
 	s.commits.Add(1)
 	s.watchers.wake()
 	return -1, nil
+}
+
+// inPlace is an error when the store's name leads to no file or another by now: what is written to this one is lost
+// with this process.
+func (s *Store) inPlace() error {
+	open, err := s.file.Stat()
+	if err != nil {
+		return fmt.Errorf("%w: %w", errs.ErrStoreFailed, err)
+	}
+	named, err := os.Stat(s.path)
+	if err == nil && !os.SameFile(open, named) {
+		err = errors.New("another file has its name")
+	}
+	if err != nil {
+		return fmt.Errorf("%w: it was moved, removed or replaced while it was in use (%w); policyd must be started anew", errs.ErrStoreFailed, err)
+	}
+	return nil
 }
 
 // rawMetas reads both meta pages as they are in the file.
