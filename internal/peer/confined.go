@@ -27,16 +27,22 @@ const launcherName = "policyd-launch"
 // policyctl's has no_new_privs, which no process can drop and every descendant inherits (prctl(2)), wherever
 // it hides. Where policyd itself runs so, as in some containers, everybody does, and the place of the process tells:
 // in a cgroup of policyd's sandboxes, or below policyd or one of its supervisors.
-func confined(pid int32, held *pidfd) string {
+// An error is policyd's own want, of descriptors or memory.
+func confined(pid int32, held *pidfd) (string, error) {
 	if int(pid) == os.Getpid() {
-		return ""
+		return "", nil
 	}
 	reason, err := look(int(pid))
+	for _, want := range []error{unix.EMFILE, unix.ENFILE, unix.ENOMEM} {
+		if errors.Is(err, want) {
+			return "", err
+		}
+	}
 	// Gone, or of another pid namespace (0): nothing read above is known to be about it.
 	if err != nil || pid <= 0 || !held.alive() {
-		return reasonUnknown
+		return reasonUnknown, nil
 	}
-	return reason
+	return reason, nil
 }
 
 func look(pid int) (reason string, err error) {

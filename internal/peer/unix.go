@@ -50,8 +50,10 @@ func (id *Identity) fill(fd int) error {
 	if pfd, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PEERPIDFD); err == nil {
 		id.pidfd = &pidfd{fd: pfd}
 	}
-	id.Confined = confined(id.PID, id.pidfd)
-	return nil
+	if id.Confined, err = confined(id.PID, id.pidfd); err != nil && id.pidfd != nil {
+		id.pidfd.close()
+	}
+	return err
 }
 
 // smackActive: SO_PEERSEC answers for any labelling LSM; only Smack's label is one of ours.
