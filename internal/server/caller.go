@@ -115,8 +115,8 @@ func (c *Caller) requireSandbox(sb *apiv1.Sandbox) error {
 	if c.owns(sb) || c.roleFor(sb.GetPolicy()) >= config.RoleOperator {
 		return nil
 	}
-	return fmt.Errorf("%w: sandbox %s belongs to %s, and %s is not operator of policy %q",
-		errs.ErrNotAllowed, sb.GetId(), sb.GetOwner(), c, sb.GetPolicy())
+	// Not whose it is, nor under what: he may have guessed the beginning of an id.
+	return fmt.Errorf("%w: the sandbox is not of %s, who is not operator of its policy", errs.ErrNotAllowed, c)
 }
 
 func (c *Caller) owns(sb *apiv1.Sandbox) bool { return sb.GetOwner() == c.String() }

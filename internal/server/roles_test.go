@@ -304,6 +304,10 @@ func TestRolesOverTheSocket(t *testing.T) {
 			t.Errorf("the user sees %s of %s", sb.GetId(), sb.GetOwner())
 		}
 	}
+	_, err = clients["user"].box.Signal(u.ctx(), &apiv1.SignalRequest{Id: owned.GetId()[:6], Signal: 18})
+	if st := wantStatus(t, err, codes.PermissionDenied, "NOT_ALLOWED"); strings.Contains(st.String(), owned.GetId()) || strings.Contains(st.String(), owned.GetPolicy()) || strings.Contains(st.String(), owned.GetOwner()) {
+		t.Errorf("a user is told of another's sandbox: %v", st)
+	}
 	if _, err := clients["operator"].box.Remove(u.ctx(), &apiv1.RemoveRequest{Id: sb.GetId()}); err != nil {
 		t.Errorf("operator may not remove: %v", err)
 	}
