@@ -153,7 +153,7 @@ func (s *Server) finish(ctx context.Context, c *call, start time.Time, resp any,
 			level = slog.LevelInfo
 		}
 		if s.log.Enabled(ctx, level) {
-			s.log.LogAttrs(ctx, level, "request", s.attrs(c, start)...)
+			s.log.LogAttrs(ctx, level, "request", s.attrs(c, start, codes.OK)...)
 		}
 		return resp, nil
 	}
@@ -167,15 +167,16 @@ func (s *Server) finish(ctx context.Context, c *call, start time.Time, resp any,
 	case st.Code() == codes.Canceled:
 		level = slog.LevelDebug
 	}
-	s.log.LogAttrs(ctx, level, "request refused", append(s.attrs(c, start),
-		slog.String("code", st.Code().String()), slog.String("error", err.Error()))...)
+	s.log.LogAttrs(ctx, level, "request refused", append(s.attrs(c, start, st.Code()),
+		slog.String("error", err.Error()))...)
 	return nil, st.Err()
 }
 
-func (s *Server) attrs(c *call, start time.Time) []slog.Attr {
+func (s *Server) attrs(c *call, start time.Time, code codes.Code) []slog.Attr {
 	attrs := []slog.Attr{
 		slog.String("request_id", c.id), slog.String("caller", c.caller.String()),
-		slog.String("method", shortMethod(c.method)), slog.String("took", time.Since(start).Round(time.Microsecond).String()),
+		slog.String("method", shortMethod(c.method)), slog.String("code", code.String()),
+		slog.String("took", time.Since(start).Round(time.Microsecond).String()),
 	}
 	if id := c.caller.Identity; id.Local {
 		attrs = append(attrs, slog.Int("pid", int(id.PID)))
