@@ -114,20 +114,6 @@ func (a *Attached) Stream(ctx context.Context, send func(*apiv1.RunResponse) err
 		n++
 		go copyTo(a.io.err, stderrMessage)
 	}
-	// When every process has ended nobody writes any more, or only somebody outside.
-	unwatch := make(chan struct{})
-	defer close(unwatch)
-	go func() {
-		select {
-		case <-unwatch:
-		case <-a.b.done:
-			deadline := time.Now().Add(drainGrace)
-			_ = a.io.out.SetReadDeadline(deadline) // closed: nothing to wait for
-			if a.io.err != nil {
-				_ = a.io.err.SetReadDeadline(deadline)
-			}
-		}
-	}()
 	var err error
 	for range n {
 		if perr := <-result; perr != nil && err == nil {
@@ -154,6 +140,16 @@ func (a *Attached) Stream(ctx context.Context, send func(*apiv1.RunResponse) err
 		return errs.ErrShutdown
 	}
 	return send(&apiv1.RunResponse{Response: &apiv1.RunResponse_Exit{Exit: a.b.rec.Load().GetExit()}})
+}
+
+// drain bounds how long output is still waited for: when every process has ended nobody
+// writes any more, or only somebody outside.
+func (a *Attached) drain() {
+	deadline := time.Now().Add(drainGrace)
+	_ = a.io.out.SetReadDeadline(deadline) // closed: nothing to wait for
+	if a.io.err != nil {
+		_ = a.io.err.SetReadDeadline(deadline)
+	}
 }
 
 // pump carries one stream to its end.

@@ -50,6 +50,9 @@ func (m *Manager) finish(b *box, status spawn.Status) {
 	case <-time.After(sparePause):
 	case <-m.life.Done():
 	}
+	if b.sess != nil {
+		b.sess.drain()
+	}
 	b.child.Close()
 	m.discard(b.id, b.group)
 	if !rec.GetDetached() {
