@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	bolt "go.etcd.io/bbolt"
+	"google.golang.org/protobuf/proto"
 
 	apiv1 "policyd.dev/policyd/api/policyd/v1"
 	"policyd.dev/policyd/internal/errs"
@@ -38,7 +39,9 @@ func (t *wtx) delete(a Actor, kind, name string, expect *uint64, purge bool) err
 	if head.GetDeleted() && !purge {
 		return fmt.Errorf("%w: %s/%s", errs.ErrDeleted, kind, name)
 	}
-	if err := checkExpect(head, kind, name, expect); err != nil {
+	newest := proto.CloneOf(head)
+	newest.Deleted = false // of what was deleted, the number that its history ends with is expected
+	if err := checkExpect(newest, kind, name, expect); err != nil {
 		return err
 	}
 	users, err := usersOf(t.tx, kind, name)

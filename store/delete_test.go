@@ -75,6 +75,24 @@ func TestDelete(t *testing.T) {
 	if again[0].Info.GetNumber() != 4 || again[0].Info.GetParent() != 0 {
 		t.Errorf("a number was given twice, or the parent is gone: %v", again[0])
 	}
+	if err := del(KindLandlockPolicy, "web", false); err != nil {
+		t.Fatal(err)
+	}
+	three, four, zero := uint64(3), uint64(4), uint64(0)
+	for _, wrong := range []*uint64{&three, &zero} {
+		if err := s.Delete(t.Context(), alice, KindLandlockPolicy, "web", wrong, true); !errors.Is(err, errs.ErrVersionMismatch) {
+			t.Errorf("purge of what was deleted, expecting %d: %v", *wrong, err)
+		}
+	}
+	if err := s.Delete(t.Context(), alice, KindLandlockPolicy, "web", &four, true); err != nil {
+		t.Errorf("purge of what was deleted: %v", err)
+	}
+	if _, err := s.Get(KindLandlockPolicy, "web@4"); !errors.Is(err, errs.ErrNotFound) {
+		t.Errorf("after its purge: %v", err)
+	}
+	if err := s.Delete(t.Context(), alice, KindLandlockPolicy, "web", &four, true); !errors.Is(err, errs.ErrNotFound) {
+		t.Errorf("purged twice: %v", err)
+	}
 	if err := del(KindLandlockPolicy, "none", false); !errors.Is(err, errs.ErrNotFound) {
 		t.Error(err)
 	}

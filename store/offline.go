@@ -20,7 +20,7 @@ import (
 // Restore puts a backup in place as the store at path. The backup is written beside it, verified whole (as CheckFile
 // does), brought to this code's schema, and gets a log entry of the restore before it takes the place of the old file
 // in one step. The old file stays beside it under the name returned; without force one that is there is
-// errs.ErrExists. Errors wrap errs.ErrStoreLocked while a policyd holds the store, errs.ErrStoreCorrupt when the backup is
+// errs.ErrExists. A missing folder is made, for its user alone. Errors wrap errs.ErrStoreLocked while a policyd holds the store, errs.ErrStoreCorrupt when the backup is
 // damaged; nothing was changed then.
 func Restore(backup io.Reader, path string, force bool) (kept string, err error) {
 	path, old, err := holdOld(path)
@@ -32,6 +32,9 @@ func Restore(backup io.Reader, path string, force bool) (kept string, err error)
 		if !force {
 			return "", fmt.Errorf("restore: %w: %s", errs.ErrExists, path)
 		}
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return "", fmt.Errorf("restore: %w", classify(err))
 	}
 	temp, err := tempBeside(path)
 	if err != nil {
@@ -152,6 +155,9 @@ func holdOld(path string) (string, *os.File, error) {
 		return path, nil, nil
 	}
 	if err != nil {
+		if _, named := errors.AsType[*os.PathError](err); !named {
+			err = &os.PathError{Op: "open", Path: path, Err: err} // EvalSymlinks says a bare ENOTDIR
+		}
 		return "", nil, classify(err)
 	}
 	old, err := openLocked(real, false, defaultTimeout)

@@ -18,7 +18,8 @@ func newDelete(a *app) *cobra.Command {
 		Short: "Delete a policy or fragment",
 		Long: "delete is refused while something refers to the document, and says what: a policy that includes\n" +
 			"the fragment, a sandbox that runs under the policy. Its history is kept, and rollback brings it\n" +
-			"back, unless --purge removes that too.",
+			"back, unless --purge removes that too, at once or later: the history of what was deleted is\n" +
+			"removed with the number it ends with.",
 		Example:           "  policyctl delete web --expect 4\n  policyctl delete fragment/site/base --expect 2 --purge",
 		Args:              exactly("NAME"),
 		ValidArgsFunction: a.completeNames,

@@ -20,7 +20,8 @@ func newRestore(a *app) *cobra.Command {
 		Use:   "restore FILE",
 		Short: "Put a backup in place of the store (while policyd is stopped)",
 		Long: "restore verifies the backup whole before it takes the place of the store. With --force an existing\n" +
-			"store is replaced; it stays beside the new one under the name that is printed.",
+			"store is replaced; it stays beside the new one under the name that is printed. A missing\n" +
+			"state folder is made; run this as the user policyd runs as.",
 		Example: "  policyctl restore /var/backups/policyd-2026-11-30.db --force",
 		Args:    exactly("FILE"),
 		RunE: func(_ *cobra.Command, args []string) error {
