@@ -147,8 +147,9 @@ func (f *flags) options(layout paths.Layout) (*options, error) {
 			return nil, err
 		}
 		o.socket = path
-	case cfg.Socket.Path != "" && f.stateDir == "":
-		// With a state folder of its own a daemon keeps clear of the system's socket.
+	case cfg.Socket.Path != "" && (f.stateDir == "" || !o.optional):
+		// With a state folder of its own a daemon keeps clear of the socket of the system's file, not of that of
+		// a file it was given.
 		o.socket = cfg.Socket.Path
 	}
 	return o, nil
