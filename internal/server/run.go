@@ -71,7 +71,7 @@ func (s *Server) Run(stream grpc.BidiStreamingServer[apiv1.RunRequest, apiv1.Run
 func carryInput(stream grpc.BidiStreamingServer[apiv1.RunRequest, apiv1.RunResponse], a *sandbox.Attached) error {
 	ctx := stream.Context()
 	input := make(chan []byte, stdinQueue) // nil: end of input
-	go func() {
+	write := func() {
 		for {
 			select {
 			case p := <-input:
@@ -84,8 +84,13 @@ func carryInput(stream grpc.BidiStreamingServer[apiv1.RunRequest, apiv1.RunRespo
 				return
 			}
 		}
-	}()
+	}
+	writing := false // most programs get no input
 	queue := func(p []byte) {
+		if !writing {
+			writing = true
+			go write()
+		}
 		select {
 		case input <- p:
 		case <-ctx.Done():
