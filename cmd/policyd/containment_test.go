@@ -70,9 +70,15 @@ func groupOf(t *testing.T, sb *apiv1.Sandbox) string {
 	return sb.GetGroup()
 }
 
+// gone tells whether there is no such folder soon: nobody waits for the tidying up.
 func gone(path string) bool {
-	_, err := os.Stat(path)
-	return errors.Is(err, fs.ErrNotExist)
+	for range 500 {
+		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+			return true
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return false
 }
 
 // Two policyds in one cgroup leave each other's sandboxes alone, whatever happens to

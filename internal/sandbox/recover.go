@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 
 	"google.golang.org/protobuf/proto"
@@ -219,7 +220,7 @@ func endedBox(rec *apiv1.Sandbox) *box {
 // sweepOrphans ends and removes what belongs to no known sandbox: it was never
 // acknowledged to anybody, and most of it was only made in advance.
 func (m *Manager) sweepOrphans(known map[string]*apiv1.Sandbox) {
-	if root := m.cfg.CgroupRoot; root != "" {
+	for _, root := range m.cgroupRoots(known) {
 		for _, id := range orphans(root, known) {
 			if g, err := m.cfg.Containment.OpenGroup(filepath.Join(root, id)); err == nil {
 				if pids, _ := g.Processes(); len(pids) > 0 {
@@ -233,6 +234,22 @@ func (m *Manager) sweepOrphans(known map[string]*apiv1.Sandbox) {
 		m.cfg.Log.Debug("logs of no known sandbox are removed", "sandbox", id)
 		m.logs.removeFolder(id)
 	}
+}
+
+// cgroupRoots are the folders of our groups: this policyd's, and those in other cgroups
+// that an earlier one of this state folder was in.
+func (m *Manager) cgroupRoots(known map[string]*apiv1.Sandbox) []string {
+	if m.cfg.CgroupRoot == "" {
+		return nil
+	}
+	roots := []string{m.cfg.CgroupRoot}
+	for _, rec := range known {
+		root := filepath.Dir(rec.GetGroup())
+		if filepath.Base(root) == filepath.Base(m.cfg.CgroupRoot) && !slices.Contains(roots, root) {
+			roots = append(roots, root)
+		}
+	}
+	return roots
 }
 
 // orphans are the folders in dir that are named like a sandbox nobody knows.
