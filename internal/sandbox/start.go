@@ -189,11 +189,9 @@ func (m *Manager) newRecord(b *box, r *Request, rs *landlock.Rulesets, detached 
 		Owner:         r.Owner,
 		OwnerUid:      r.OwnerUID,
 		Created:       timestamppb.Now(),
-		Skipped:       rs.Skipped,
 		Detached:      detached,
 		Tty:           r.Spec.GetTerminal() != nil,
 		Remove:        r.Spec.GetRemove(),
-		Flattened:     rs.Flattened,
 		BootId:        m.boot,
 		RequestId:     r.RequestID,
 	}
@@ -206,9 +204,7 @@ func (m *Manager) newRecord(b *box, r *Request, rs *landlock.Rulesets, detached 
 			rec.LogLimit = max(l, minLogLimit)
 		}
 	}
-	for _, n := range rs.Missing {
-		rec.Missing = append(rec.Missing, missingRight(n))
-	}
+	noteRules(rec, rs)
 	return rec
 }
 

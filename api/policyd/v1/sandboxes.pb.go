@@ -371,7 +371,16 @@ type Sandbox struct {
 	// Request id it was started with: a repeat of the request is answered with this sandbox.
 	RequestId string `protobuf:"bytes,29,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// Where its descendants are held, as policyd finds it again after a restart.
-	Group         string `protobuf:"bytes,30,opt,name=group,proto3" json:"group,omitempty"`
+	Group string `protobuf:"bytes,30,opt,name=group,proto3" json:"group,omitempty"`
+	// Paths of rules that led elsewhere through symbolic links, as it was when it started.
+	Links []*RuleLink `protobuf:"bytes,31,rep,name=links,proto3" json:"links,omitempty"`
+	// Rules on what is no directory, without the rights that only a directory can have.
+	Masked []*MaskedRule `protobuf:"bytes,32,rep,name=masked,proto3" json:"masked,omitempty"`
+	// What uniting the layers into one did not keep of quiet and log flags.
+	LogLost []string `protobuf:"bytes,33,rep,name=log_lost,json=logLost,proto3" json:"log_lost,omitempty"`
+	// How many of links and masked there are beyond those listed.
+	LinksMore     uint32 `protobuf:"varint,34,opt,name=links_more,json=linksMore,proto3" json:"links_more,omitempty"`
+	MaskedMore    uint32 `protobuf:"varint,35,opt,name=masked_more,json=maskedMore,proto3" json:"masked_more,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -616,6 +625,159 @@ func (x *Sandbox) GetGroup() string {
 	return ""
 }
 
+func (x *Sandbox) GetLinks() []*RuleLink {
+	if x != nil {
+		return x.Links
+	}
+	return nil
+}
+
+func (x *Sandbox) GetMasked() []*MaskedRule {
+	if x != nil {
+		return x.Masked
+	}
+	return nil
+}
+
+func (x *Sandbox) GetLogLost() []string {
+	if x != nil {
+		return x.LogLost
+	}
+	return nil
+}
+
+func (x *Sandbox) GetLinksMore() uint32 {
+	if x != nil {
+		return x.LinksMore
+	}
+	return 0
+}
+
+func (x *Sandbox) GetMaskedMore() uint32 {
+	if x != nil {
+		return x.MaskedMore
+	}
+	return 0
+}
+
+// RuleLink says where a rule's path led to.
+type RuleLink struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As the policy has it.
+	Path string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	// What it grants access to.
+	Target        string `protobuf:"bytes,2,opt,name=target,proto3" json:"target,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RuleLink) Reset() {
+	*x = RuleLink{}
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RuleLink) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RuleLink) ProtoMessage() {}
+
+func (x *RuleLink) ProtoReflect() protoreflect.Message {
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RuleLink.ProtoReflect.Descriptor instead.
+func (*RuleLink) Descriptor() ([]byte, []int) {
+	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *RuleLink) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *RuleLink) GetTarget() string {
+	if x != nil {
+		return x.Target
+	}
+	return ""
+}
+
+// MaskedRule is a rule on a path that turned out to be no directory.
+type MaskedRule struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Path  string                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	// "regular file", "named pipe", ...
+	Type string `protobuf:"bytes,2,opt,name=type,proto3" json:"type,omitempty"`
+	// Names of the rights left out, which cannot exist there.
+	Rights        []string `protobuf:"bytes,3,rep,name=rights,proto3" json:"rights,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MaskedRule) Reset() {
+	*x = MaskedRule{}
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MaskedRule) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MaskedRule) ProtoMessage() {}
+
+func (x *MaskedRule) ProtoReflect() protoreflect.Message {
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MaskedRule.ProtoReflect.Descriptor instead.
+func (*MaskedRule) Descriptor() ([]byte, []int) {
+	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *MaskedRule) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *MaskedRule) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *MaskedRule) GetRights() []string {
+	if x != nil {
+		return x.Rights
+	}
+	return nil
+}
+
 type StartRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Spec          *SandboxSpec           `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
@@ -626,7 +788,7 @@ type StartRequest struct {
 
 func (x *StartRequest) Reset() {
 	*x = StartRequest{}
-	mi := &file_policyd_v1_sandboxes_proto_msgTypes[4]
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -638,7 +800,7 @@ func (x *StartRequest) String() string {
 func (*StartRequest) ProtoMessage() {}
 
 func (x *StartRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_policyd_v1_sandboxes_proto_msgTypes[4]
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -651,7 +813,7 @@ func (x *StartRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartRequest.ProtoReflect.Descriptor instead.
 func (*StartRequest) Descriptor() ([]byte, []int) {
-	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{4}
+	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *StartRequest) GetSpec() *SandboxSpec {
@@ -677,7 +839,7 @@ type StartResponse struct {
 
 func (x *StartResponse) Reset() {
 	*x = StartResponse{}
-	mi := &file_policyd_v1_sandboxes_proto_msgTypes[5]
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -689,7 +851,7 @@ func (x *StartResponse) String() string {
 func (*StartResponse) ProtoMessage() {}
 
 func (x *StartResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_policyd_v1_sandboxes_proto_msgTypes[5]
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -702,7 +864,7 @@ func (x *StartResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartResponse.ProtoReflect.Descriptor instead.
 func (*StartResponse) Descriptor() ([]byte, []int) {
-	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{5}
+	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *StartResponse) GetSandbox() *Sandbox {
@@ -728,7 +890,7 @@ type RunRequest struct {
 
 func (x *RunRequest) Reset() {
 	*x = RunRequest{}
-	mi := &file_policyd_v1_sandboxes_proto_msgTypes[6]
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -740,7 +902,7 @@ func (x *RunRequest) String() string {
 func (*RunRequest) ProtoMessage() {}
 
 func (x *RunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_policyd_v1_sandboxes_proto_msgTypes[6]
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -753,7 +915,7 @@ func (x *RunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunRequest.ProtoReflect.Descriptor instead.
 func (*RunRequest) Descriptor() ([]byte, []int) {
-	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{6}
+	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RunRequest) GetRequest() isRunRequest_Request {
@@ -860,7 +1022,7 @@ type RunResponse struct {
 
 func (x *RunResponse) Reset() {
 	*x = RunResponse{}
-	mi := &file_policyd_v1_sandboxes_proto_msgTypes[7]
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -872,7 +1034,7 @@ func (x *RunResponse) String() string {
 func (*RunResponse) ProtoMessage() {}
 
 func (x *RunResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_policyd_v1_sandboxes_proto_msgTypes[7]
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -885,7 +1047,7 @@ func (x *RunResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunResponse.ProtoReflect.Descriptor instead.
 func (*RunResponse) Descriptor() ([]byte, []int) {
-	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{7}
+	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RunResponse) GetResponse() isRunResponse_Response {
@@ -970,7 +1132,7 @@ type GetSandboxRequest struct {
 
 func (x *GetSandboxRequest) Reset() {
 	*x = GetSandboxRequest{}
-	mi := &file_policyd_v1_sandboxes_proto_msgTypes[8]
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -982,7 +1144,7 @@ func (x *GetSandboxRequest) String() string {
 func (*GetSandboxRequest) ProtoMessage() {}
 
 func (x *GetSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_policyd_v1_sandboxes_proto_msgTypes[8]
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -995,7 +1157,7 @@ func (x *GetSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSandboxRequest.ProtoReflect.Descriptor instead.
 func (*GetSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{8}
+	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *GetSandboxRequest) GetId() string {
@@ -1014,7 +1176,7 @@ type GetSandboxResponse struct {
 
 func (x *GetSandboxResponse) Reset() {
 	*x = GetSandboxResponse{}
-	mi := &file_policyd_v1_sandboxes_proto_msgTypes[9]
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1026,7 +1188,7 @@ func (x *GetSandboxResponse) String() string {
 func (*GetSandboxResponse) ProtoMessage() {}
 
 func (x *GetSandboxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_policyd_v1_sandboxes_proto_msgTypes[9]
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1039,7 +1201,7 @@ func (x *GetSandboxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSandboxResponse.ProtoReflect.Descriptor instead.
 func (*GetSandboxResponse) Descriptor() ([]byte, []int) {
-	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{9}
+	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *GetSandboxResponse) GetSandbox() *Sandbox {
@@ -1062,7 +1224,7 @@ type ListSandboxesRequest struct {
 
 func (x *ListSandboxesRequest) Reset() {
 	*x = ListSandboxesRequest{}
-	mi := &file_policyd_v1_sandboxes_proto_msgTypes[10]
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1074,7 +1236,7 @@ func (x *ListSandboxesRequest) String() string {
 func (*ListSandboxesRequest) ProtoMessage() {}
 
 func (x *ListSandboxesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_policyd_v1_sandboxes_proto_msgTypes[10]
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1087,7 +1249,7 @@ func (x *ListSandboxesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSandboxesRequest.ProtoReflect.Descriptor instead.
 func (*ListSandboxesRequest) Descriptor() ([]byte, []int) {
-	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{10}
+	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListSandboxesRequest) GetAll() bool {
@@ -1128,7 +1290,7 @@ type ListSandboxesResponse struct {
 
 func (x *ListSandboxesResponse) Reset() {
 	*x = ListSandboxesResponse{}
-	mi := &file_policyd_v1_sandboxes_proto_msgTypes[11]
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1140,7 +1302,7 @@ func (x *ListSandboxesResponse) String() string {
 func (*ListSandboxesResponse) ProtoMessage() {}
 
 func (x *ListSandboxesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_policyd_v1_sandboxes_proto_msgTypes[11]
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1153,7 +1315,7 @@ func (x *ListSandboxesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSandboxesResponse.ProtoReflect.Descriptor instead.
 func (*ListSandboxesResponse) Descriptor() ([]byte, []int) {
-	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{11}
+	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ListSandboxesResponse) GetSandboxes() []*Sandbox {
@@ -1179,7 +1341,7 @@ type WaitRequest struct {
 
 func (x *WaitRequest) Reset() {
 	*x = WaitRequest{}
-	mi := &file_policyd_v1_sandboxes_proto_msgTypes[12]
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1191,7 +1353,7 @@ func (x *WaitRequest) String() string {
 func (*WaitRequest) ProtoMessage() {}
 
 func (x *WaitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_policyd_v1_sandboxes_proto_msgTypes[12]
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1204,7 +1366,7 @@ func (x *WaitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitRequest.ProtoReflect.Descriptor instead.
 func (*WaitRequest) Descriptor() ([]byte, []int) {
-	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{12}
+	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *WaitRequest) GetId() string {
@@ -1223,7 +1385,7 @@ type WaitResponse struct {
 
 func (x *WaitResponse) Reset() {
 	*x = WaitResponse{}
-	mi := &file_policyd_v1_sandboxes_proto_msgTypes[13]
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1235,7 +1397,7 @@ func (x *WaitResponse) String() string {
 func (*WaitResponse) ProtoMessage() {}
 
 func (x *WaitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_policyd_v1_sandboxes_proto_msgTypes[13]
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1248,7 +1410,7 @@ func (x *WaitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitResponse.ProtoReflect.Descriptor instead.
 func (*WaitResponse) Descriptor() ([]byte, []int) {
-	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{13}
+	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *WaitResponse) GetExit() *ExitStatus {
@@ -1270,7 +1432,7 @@ type SignalRequest struct {
 
 func (x *SignalRequest) Reset() {
 	*x = SignalRequest{}
-	mi := &file_policyd_v1_sandboxes_proto_msgTypes[14]
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1282,7 +1444,7 @@ func (x *SignalRequest) String() string {
 func (*SignalRequest) ProtoMessage() {}
 
 func (x *SignalRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_policyd_v1_sandboxes_proto_msgTypes[14]
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1295,7 +1457,7 @@ func (x *SignalRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalRequest.ProtoReflect.Descriptor instead.
 func (*SignalRequest) Descriptor() ([]byte, []int) {
-	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{14}
+	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SignalRequest) GetId() string {
@@ -1327,7 +1489,7 @@ type SignalResponse struct {
 
 func (x *SignalResponse) Reset() {
 	*x = SignalResponse{}
-	mi := &file_policyd_v1_sandboxes_proto_msgTypes[15]
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1339,7 +1501,7 @@ func (x *SignalResponse) String() string {
 func (*SignalResponse) ProtoMessage() {}
 
 func (x *SignalResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_policyd_v1_sandboxes_proto_msgTypes[15]
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1352,7 +1514,7 @@ func (x *SignalResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalResponse.ProtoReflect.Descriptor instead.
 func (*SignalResponse) Descriptor() ([]byte, []int) {
-	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{15}
+	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{17}
 }
 
 type LogsRequest struct {
@@ -1368,7 +1530,7 @@ type LogsRequest struct {
 
 func (x *LogsRequest) Reset() {
 	*x = LogsRequest{}
-	mi := &file_policyd_v1_sandboxes_proto_msgTypes[16]
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1380,7 +1542,7 @@ func (x *LogsRequest) String() string {
 func (*LogsRequest) ProtoMessage() {}
 
 func (x *LogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_policyd_v1_sandboxes_proto_msgTypes[16]
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1393,7 +1555,7 @@ func (x *LogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsRequest.ProtoReflect.Descriptor instead.
 func (*LogsRequest) Descriptor() ([]byte, []int) {
-	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{16}
+	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *LogsRequest) GetId() string {
@@ -1431,7 +1593,7 @@ type LogsResponse struct {
 
 func (x *LogsResponse) Reset() {
 	*x = LogsResponse{}
-	mi := &file_policyd_v1_sandboxes_proto_msgTypes[17]
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1443,7 +1605,7 @@ func (x *LogsResponse) String() string {
 func (*LogsResponse) ProtoMessage() {}
 
 func (x *LogsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_policyd_v1_sandboxes_proto_msgTypes[17]
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1456,7 +1618,7 @@ func (x *LogsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsResponse.ProtoReflect.Descriptor instead.
 func (*LogsResponse) Descriptor() ([]byte, []int) {
-	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{17}
+	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *LogsResponse) GetData() isLogsResponse_Data {
@@ -1525,7 +1687,7 @@ type RemoveRequest struct {
 
 func (x *RemoveRequest) Reset() {
 	*x = RemoveRequest{}
-	mi := &file_policyd_v1_sandboxes_proto_msgTypes[18]
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1537,7 +1699,7 @@ func (x *RemoveRequest) String() string {
 func (*RemoveRequest) ProtoMessage() {}
 
 func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_policyd_v1_sandboxes_proto_msgTypes[18]
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1550,7 +1712,7 @@ func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRequest.ProtoReflect.Descriptor instead.
 func (*RemoveRequest) Descriptor() ([]byte, []int) {
-	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{18}
+	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *RemoveRequest) GetId() string {
@@ -1568,7 +1730,7 @@ type RemoveResponse struct {
 
 func (x *RemoveResponse) Reset() {
 	*x = RemoveResponse{}
-	mi := &file_policyd_v1_sandboxes_proto_msgTypes[19]
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1580,7 +1742,7 @@ func (x *RemoveResponse) String() string {
 func (*RemoveResponse) ProtoMessage() {}
 
 func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_policyd_v1_sandboxes_proto_msgTypes[19]
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1593,7 +1755,7 @@ func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveResponse.ProtoReflect.Descriptor instead.
 func (*RemoveResponse) Descriptor() ([]byte, []int) {
-	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{19}
+	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{21}
 }
 
 type UsageRequest struct {
@@ -1604,7 +1766,7 @@ type UsageRequest struct {
 
 func (x *UsageRequest) Reset() {
 	*x = UsageRequest{}
-	mi := &file_policyd_v1_sandboxes_proto_msgTypes[20]
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1616,7 +1778,7 @@ func (x *UsageRequest) String() string {
 func (*UsageRequest) ProtoMessage() {}
 
 func (x *UsageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_policyd_v1_sandboxes_proto_msgTypes[20]
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1629,7 +1791,7 @@ func (x *UsageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UsageRequest.ProtoReflect.Descriptor instead.
 func (*UsageRequest) Descriptor() ([]byte, []int) {
-	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{20}
+	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{22}
 }
 
 type UsageResponse struct {
@@ -1641,7 +1803,7 @@ type UsageResponse struct {
 
 func (x *UsageResponse) Reset() {
 	*x = UsageResponse{}
-	mi := &file_policyd_v1_sandboxes_proto_msgTypes[21]
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1653,7 +1815,7 @@ func (x *UsageResponse) String() string {
 func (*UsageResponse) ProtoMessage() {}
 
 func (x *UsageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_policyd_v1_sandboxes_proto_msgTypes[21]
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1666,7 +1828,7 @@ func (x *UsageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UsageResponse.ProtoReflect.Descriptor instead.
 func (*UsageResponse) Descriptor() ([]byte, []int) {
-	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{21}
+	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *UsageResponse) GetUsages() []*UsageResponse_Usage {
@@ -1692,7 +1854,7 @@ type UsageResponse_Usage struct {
 
 func (x *UsageResponse_Usage) Reset() {
 	*x = UsageResponse_Usage{}
-	mi := &file_policyd_v1_sandboxes_proto_msgTypes[24]
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1704,7 +1866,7 @@ func (x *UsageResponse_Usage) String() string {
 func (*UsageResponse_Usage) ProtoMessage() {}
 
 func (x *UsageResponse_Usage) ProtoReflect() protoreflect.Message {
-	mi := &file_policyd_v1_sandboxes_proto_msgTypes[24]
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1717,7 +1879,7 @@ func (x *UsageResponse_Usage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UsageResponse_Usage.ProtoReflect.Descriptor instead.
 func (*UsageResponse_Usage) Descriptor() ([]byte, []int) {
-	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{21, 0}
+	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{23, 0}
 }
 
 func (x *UsageResponse_Usage) GetSandbox() *Sandbox {
@@ -1787,7 +1949,7 @@ const file_policyd_v1_sandboxes_proto_rawDesc = "" +
 	"\x06signal\x18\x02 \x01(\x05R\x06signal\x12\x1f\n" +
 	"\vcore_dumped\x18\x03 \x01(\bR\n" +
 	"coreDumped\x12\x18\n" +
-	"\aunknown\x18\x04 \x01(\bR\aunknown\"\xee\a\n" +
+	"\aunknown\x18\x04 \x01(\bR\aunknown\"\xa5\t\n" +
 	"\aSandbox\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12.\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x18.policyd.v1.SandboxStateR\x05state\x12\x16\n" +
@@ -1823,10 +1985,25 @@ const file_policyd_v1_sandboxes_proto_rawDesc = "" +
 	"\tlog_limit\x18\x1c \x01(\x04R\blogLimit\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x1d \x01(\tR\trequestId\x12\x14\n" +
-	"\x05group\x18\x1e \x01(\tR\x05group\x1a=\n" +
+	"\x05group\x18\x1e \x01(\tR\x05group\x12*\n" +
+	"\x05links\x18\x1f \x03(\v2\x14.policyd.v1.RuleLinkR\x05links\x12.\n" +
+	"\x06masked\x18  \x03(\v2\x16.policyd.v1.MaskedRuleR\x06masked\x12\x19\n" +
+	"\blog_lost\x18! \x03(\tR\alogLost\x12\x1d\n" +
+	"\n" +
+	"links_more\x18\" \x01(\rR\tlinksMore\x12\x1f\n" +
+	"\vmasked_more\x18# \x01(\rR\n" +
+	"maskedMore\x1a=\n" +
 	"\x0fParametersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"Z\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"6\n" +
+	"\bRuleLink\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12\x16\n" +
+	"\x06target\x18\x02 \x01(\tR\x06target\"L\n" +
+	"\n" +
+	"MaskedRule\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
+	"\x04type\x18\x02 \x01(\tR\x04type\x12\x16\n" +
+	"\x06rights\x18\x03 \x03(\tR\x06rights\"Z\n" +
 	"\fStartRequest\x12+\n" +
 	"\x04spec\x18\x01 \x01(\v2\x17.policyd.v1.SandboxSpecR\x04spec\x12\x1d\n" +
 	"\n" +
@@ -1923,80 +2100,84 @@ func file_policyd_v1_sandboxes_proto_rawDescGZIP() []byte {
 }
 
 var file_policyd_v1_sandboxes_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_policyd_v1_sandboxes_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_policyd_v1_sandboxes_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_policyd_v1_sandboxes_proto_goTypes = []any{
 	(SandboxState)(0),             // 0: policyd.v1.SandboxState
 	(*SandboxSpec)(nil),           // 1: policyd.v1.SandboxSpec
 	(*Terminal)(nil),              // 2: policyd.v1.Terminal
 	(*ExitStatus)(nil),            // 3: policyd.v1.ExitStatus
 	(*Sandbox)(nil),               // 4: policyd.v1.Sandbox
-	(*StartRequest)(nil),          // 5: policyd.v1.StartRequest
-	(*StartResponse)(nil),         // 6: policyd.v1.StartResponse
-	(*RunRequest)(nil),            // 7: policyd.v1.RunRequest
-	(*RunResponse)(nil),           // 8: policyd.v1.RunResponse
-	(*GetSandboxRequest)(nil),     // 9: policyd.v1.GetSandboxRequest
-	(*GetSandboxResponse)(nil),    // 10: policyd.v1.GetSandboxResponse
-	(*ListSandboxesRequest)(nil),  // 11: policyd.v1.ListSandboxesRequest
-	(*ListSandboxesResponse)(nil), // 12: policyd.v1.ListSandboxesResponse
-	(*WaitRequest)(nil),           // 13: policyd.v1.WaitRequest
-	(*WaitResponse)(nil),          // 14: policyd.v1.WaitResponse
-	(*SignalRequest)(nil),         // 15: policyd.v1.SignalRequest
-	(*SignalResponse)(nil),        // 16: policyd.v1.SignalResponse
-	(*LogsRequest)(nil),           // 17: policyd.v1.LogsRequest
-	(*LogsResponse)(nil),          // 18: policyd.v1.LogsResponse
-	(*RemoveRequest)(nil),         // 19: policyd.v1.RemoveRequest
-	(*RemoveResponse)(nil),        // 20: policyd.v1.RemoveResponse
-	(*UsageRequest)(nil),          // 21: policyd.v1.UsageRequest
-	(*UsageResponse)(nil),         // 22: policyd.v1.UsageResponse
-	nil,                           // 23: policyd.v1.SandboxSpec.ParametersEntry
-	nil,                           // 24: policyd.v1.Sandbox.ParametersEntry
-	(*UsageResponse_Usage)(nil),   // 25: policyd.v1.UsageResponse.Usage
-	(*timestamppb.Timestamp)(nil), // 26: google.protobuf.Timestamp
-	(*MissingRight)(nil),          // 27: policyd.v1.MissingRight
+	(*RuleLink)(nil),              // 5: policyd.v1.RuleLink
+	(*MaskedRule)(nil),            // 6: policyd.v1.MaskedRule
+	(*StartRequest)(nil),          // 7: policyd.v1.StartRequest
+	(*StartResponse)(nil),         // 8: policyd.v1.StartResponse
+	(*RunRequest)(nil),            // 9: policyd.v1.RunRequest
+	(*RunResponse)(nil),           // 10: policyd.v1.RunResponse
+	(*GetSandboxRequest)(nil),     // 11: policyd.v1.GetSandboxRequest
+	(*GetSandboxResponse)(nil),    // 12: policyd.v1.GetSandboxResponse
+	(*ListSandboxesRequest)(nil),  // 13: policyd.v1.ListSandboxesRequest
+	(*ListSandboxesResponse)(nil), // 14: policyd.v1.ListSandboxesResponse
+	(*WaitRequest)(nil),           // 15: policyd.v1.WaitRequest
+	(*WaitResponse)(nil),          // 16: policyd.v1.WaitResponse
+	(*SignalRequest)(nil),         // 17: policyd.v1.SignalRequest
+	(*SignalResponse)(nil),        // 18: policyd.v1.SignalResponse
+	(*LogsRequest)(nil),           // 19: policyd.v1.LogsRequest
+	(*LogsResponse)(nil),          // 20: policyd.v1.LogsResponse
+	(*RemoveRequest)(nil),         // 21: policyd.v1.RemoveRequest
+	(*RemoveResponse)(nil),        // 22: policyd.v1.RemoveResponse
+	(*UsageRequest)(nil),          // 23: policyd.v1.UsageRequest
+	(*UsageResponse)(nil),         // 24: policyd.v1.UsageResponse
+	nil,                           // 25: policyd.v1.SandboxSpec.ParametersEntry
+	nil,                           // 26: policyd.v1.Sandbox.ParametersEntry
+	(*UsageResponse_Usage)(nil),   // 27: policyd.v1.UsageResponse.Usage
+	(*timestamppb.Timestamp)(nil), // 28: google.protobuf.Timestamp
+	(*MissingRight)(nil),          // 29: policyd.v1.MissingRight
 }
 var file_policyd_v1_sandboxes_proto_depIdxs = []int32{
-	23, // 0: policyd.v1.SandboxSpec.parameters:type_name -> policyd.v1.SandboxSpec.ParametersEntry
+	25, // 0: policyd.v1.SandboxSpec.parameters:type_name -> policyd.v1.SandboxSpec.ParametersEntry
 	2,  // 1: policyd.v1.SandboxSpec.terminal:type_name -> policyd.v1.Terminal
 	0,  // 2: policyd.v1.Sandbox.state:type_name -> policyd.v1.SandboxState
-	24, // 3: policyd.v1.Sandbox.parameters:type_name -> policyd.v1.Sandbox.ParametersEntry
-	26, // 4: policyd.v1.Sandbox.created:type_name -> google.protobuf.Timestamp
-	26, // 5: policyd.v1.Sandbox.ended:type_name -> google.protobuf.Timestamp
+	26, // 3: policyd.v1.Sandbox.parameters:type_name -> policyd.v1.Sandbox.ParametersEntry
+	28, // 4: policyd.v1.Sandbox.created:type_name -> google.protobuf.Timestamp
+	28, // 5: policyd.v1.Sandbox.ended:type_name -> google.protobuf.Timestamp
 	3,  // 6: policyd.v1.Sandbox.exit:type_name -> policyd.v1.ExitStatus
-	27, // 7: policyd.v1.Sandbox.missing:type_name -> policyd.v1.MissingRight
-	1,  // 8: policyd.v1.StartRequest.spec:type_name -> policyd.v1.SandboxSpec
-	4,  // 9: policyd.v1.StartResponse.sandbox:type_name -> policyd.v1.Sandbox
-	5,  // 10: policyd.v1.RunRequest.start:type_name -> policyd.v1.StartRequest
-	2,  // 11: policyd.v1.RunRequest.resize:type_name -> policyd.v1.Terminal
-	4,  // 12: policyd.v1.RunResponse.started:type_name -> policyd.v1.Sandbox
-	3,  // 13: policyd.v1.RunResponse.exit:type_name -> policyd.v1.ExitStatus
-	4,  // 14: policyd.v1.GetSandboxResponse.sandbox:type_name -> policyd.v1.Sandbox
-	4,  // 15: policyd.v1.ListSandboxesResponse.sandboxes:type_name -> policyd.v1.Sandbox
-	3,  // 16: policyd.v1.WaitResponse.exit:type_name -> policyd.v1.ExitStatus
-	25, // 17: policyd.v1.UsageResponse.usages:type_name -> policyd.v1.UsageResponse.Usage
-	4,  // 18: policyd.v1.UsageResponse.Usage.sandbox:type_name -> policyd.v1.Sandbox
-	5,  // 19: policyd.v1.SandboxService.Start:input_type -> policyd.v1.StartRequest
-	7,  // 20: policyd.v1.SandboxService.Run:input_type -> policyd.v1.RunRequest
-	9,  // 21: policyd.v1.SandboxService.GetSandbox:input_type -> policyd.v1.GetSandboxRequest
-	11, // 22: policyd.v1.SandboxService.ListSandboxes:input_type -> policyd.v1.ListSandboxesRequest
-	13, // 23: policyd.v1.SandboxService.Wait:input_type -> policyd.v1.WaitRequest
-	15, // 24: policyd.v1.SandboxService.Signal:input_type -> policyd.v1.SignalRequest
-	17, // 25: policyd.v1.SandboxService.Logs:input_type -> policyd.v1.LogsRequest
-	19, // 26: policyd.v1.SandboxService.Remove:input_type -> policyd.v1.RemoveRequest
-	21, // 27: policyd.v1.SandboxService.Usage:input_type -> policyd.v1.UsageRequest
-	6,  // 28: policyd.v1.SandboxService.Start:output_type -> policyd.v1.StartResponse
-	8,  // 29: policyd.v1.SandboxService.Run:output_type -> policyd.v1.RunResponse
-	10, // 30: policyd.v1.SandboxService.GetSandbox:output_type -> policyd.v1.GetSandboxResponse
-	12, // 31: policyd.v1.SandboxService.ListSandboxes:output_type -> policyd.v1.ListSandboxesResponse
-	14, // 32: policyd.v1.SandboxService.Wait:output_type -> policyd.v1.WaitResponse
-	16, // 33: policyd.v1.SandboxService.Signal:output_type -> policyd.v1.SignalResponse
-	18, // 34: policyd.v1.SandboxService.Logs:output_type -> policyd.v1.LogsResponse
-	20, // 35: policyd.v1.SandboxService.Remove:output_type -> policyd.v1.RemoveResponse
-	22, // 36: policyd.v1.SandboxService.Usage:output_type -> policyd.v1.UsageResponse
-	28, // [28:37] is the sub-list for method output_type
-	19, // [19:28] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	29, // 7: policyd.v1.Sandbox.missing:type_name -> policyd.v1.MissingRight
+	5,  // 8: policyd.v1.Sandbox.links:type_name -> policyd.v1.RuleLink
+	6,  // 9: policyd.v1.Sandbox.masked:type_name -> policyd.v1.MaskedRule
+	1,  // 10: policyd.v1.StartRequest.spec:type_name -> policyd.v1.SandboxSpec
+	4,  // 11: policyd.v1.StartResponse.sandbox:type_name -> policyd.v1.Sandbox
+	7,  // 12: policyd.v1.RunRequest.start:type_name -> policyd.v1.StartRequest
+	2,  // 13: policyd.v1.RunRequest.resize:type_name -> policyd.v1.Terminal
+	4,  // 14: policyd.v1.RunResponse.started:type_name -> policyd.v1.Sandbox
+	3,  // 15: policyd.v1.RunResponse.exit:type_name -> policyd.v1.ExitStatus
+	4,  // 16: policyd.v1.GetSandboxResponse.sandbox:type_name -> policyd.v1.Sandbox
+	4,  // 17: policyd.v1.ListSandboxesResponse.sandboxes:type_name -> policyd.v1.Sandbox
+	3,  // 18: policyd.v1.WaitResponse.exit:type_name -> policyd.v1.ExitStatus
+	27, // 19: policyd.v1.UsageResponse.usages:type_name -> policyd.v1.UsageResponse.Usage
+	4,  // 20: policyd.v1.UsageResponse.Usage.sandbox:type_name -> policyd.v1.Sandbox
+	7,  // 21: policyd.v1.SandboxService.Start:input_type -> policyd.v1.StartRequest
+	9,  // 22: policyd.v1.SandboxService.Run:input_type -> policyd.v1.RunRequest
+	11, // 23: policyd.v1.SandboxService.GetSandbox:input_type -> policyd.v1.GetSandboxRequest
+	13, // 24: policyd.v1.SandboxService.ListSandboxes:input_type -> policyd.v1.ListSandboxesRequest
+	15, // 25: policyd.v1.SandboxService.Wait:input_type -> policyd.v1.WaitRequest
+	17, // 26: policyd.v1.SandboxService.Signal:input_type -> policyd.v1.SignalRequest
+	19, // 27: policyd.v1.SandboxService.Logs:input_type -> policyd.v1.LogsRequest
+	21, // 28: policyd.v1.SandboxService.Remove:input_type -> policyd.v1.RemoveRequest
+	23, // 29: policyd.v1.SandboxService.Usage:input_type -> policyd.v1.UsageRequest
+	8,  // 30: policyd.v1.SandboxService.Start:output_type -> policyd.v1.StartResponse
+	10, // 31: policyd.v1.SandboxService.Run:output_type -> policyd.v1.RunResponse
+	12, // 32: policyd.v1.SandboxService.GetSandbox:output_type -> policyd.v1.GetSandboxResponse
+	14, // 33: policyd.v1.SandboxService.ListSandboxes:output_type -> policyd.v1.ListSandboxesResponse
+	16, // 34: policyd.v1.SandboxService.Wait:output_type -> policyd.v1.WaitResponse
+	18, // 35: policyd.v1.SandboxService.Signal:output_type -> policyd.v1.SignalResponse
+	20, // 36: policyd.v1.SandboxService.Logs:output_type -> policyd.v1.LogsResponse
+	22, // 37: policyd.v1.SandboxService.Remove:output_type -> policyd.v1.RemoveResponse
+	24, // 38: policyd.v1.SandboxService.Usage:output_type -> policyd.v1.UsageResponse
+	30, // [30:39] is the sub-list for method output_type
+	21, // [21:30] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_policyd_v1_sandboxes_proto_init() }
@@ -2005,20 +2186,20 @@ func file_policyd_v1_sandboxes_proto_init() {
 		return
 	}
 	file_policyd_v1_profiles_proto_init()
-	file_policyd_v1_sandboxes_proto_msgTypes[6].OneofWrappers = []any{
+	file_policyd_v1_sandboxes_proto_msgTypes[8].OneofWrappers = []any{
 		(*RunRequest_Start)(nil),
 		(*RunRequest_Stdin)(nil),
 		(*RunRequest_CloseStdin)(nil),
 		(*RunRequest_Signal)(nil),
 		(*RunRequest_Resize)(nil),
 	}
-	file_policyd_v1_sandboxes_proto_msgTypes[7].OneofWrappers = []any{
+	file_policyd_v1_sandboxes_proto_msgTypes[9].OneofWrappers = []any{
 		(*RunResponse_Started)(nil),
 		(*RunResponse_Stdout)(nil),
 		(*RunResponse_Stderr)(nil),
 		(*RunResponse_Exit)(nil),
 	}
-	file_policyd_v1_sandboxes_proto_msgTypes[17].OneofWrappers = []any{
+	file_policyd_v1_sandboxes_proto_msgTypes[19].OneofWrappers = []any{
 		(*LogsResponse_Stdout)(nil),
 		(*LogsResponse_Stderr)(nil),
 		(*LogsResponse_Dropped)(nil),
@@ -2029,7 +2210,7 @@ func file_policyd_v1_sandboxes_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_policyd_v1_sandboxes_proto_rawDesc), len(file_policyd_v1_sandboxes_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   25,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
