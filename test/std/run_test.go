@@ -25,7 +25,13 @@ func run(t *testing.T, body string, dir string, argv ...string) (string, int) {
 	if sup.State != landlock.Available {
 		t.Fatal(sup.Err)
 	}
-	text := fmt.Sprintf("apiVersion: policyd/v1\nkind: LandlockPolicy\nmetadata: {name: test}\nspec:\n  abi: %d\n  layers:\n    - name: only\n", sup.ABI)
+	return start(t, compile(t, body, sup.ABI), sup, dir, argv...)
+}
+
+// compile gives the profile of a policy whose one layer has this body.
+func compile(t *testing.T, body string, abi int) *profile.Profile {
+	t.Helper()
+	text := fmt.Sprintf("apiVersion: policyd/v1\nkind: LandlockPolicy\nmetadata: {name: test}\nspec:\n  abi: %d\n  layers:\n    - name: only\n", abi)
 	for line := range strings.SplitSeq(strings.TrimSpace(body), "\n") {
 		text += "      " + strings.TrimPrefix(line, "\t\t\t") + "\n"
 	}
@@ -37,7 +43,7 @@ func run(t *testing.T, body string, dir string, argv ...string) (string, int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return start(t, c.Profile, sup, dir, argv...)
+	return c.Profile
 }
 
 // start runs a program under a profile and gives its output and exit code.

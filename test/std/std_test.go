@@ -1,6 +1,11 @@
 package std
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
 	"net"
 	"os"
 	"path/filepath"
@@ -9,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"policyd.dev/policyd/enforce/profile"
 	"policyd.dev/policyd/internal/testkernel"
 )
 
@@ -131,11 +137,59 @@ func TestTLS(t *testing.T) {
 		if code == 0 {
 			t.Errorf("certificates were read, nobody granted them: %q", out)
 		}
-		out, code = run(t, "include: [std/base, std/tls]\n"+grant, "", openssl, "x509", "-in", "/etc/ssl/private/ssl-cert-snakeoil.key")
-		if code == 0 {
-			t.Errorf("a private key was read: %q", out)
-		}
+		key := privateKey(t)
+		check := []string{openssl, "pkey", "-in", key, "-noout", "-check"}
+		out, code = run(t, "include: [std/base, std/tls]\n"+grant+"\n  - {allow: [read_file], at: ["+key+"]}", "", check...)
+		want(t, out, code, "Key is valid")
+		out, code = run(t, "include: [std/base, std/tls]\n"+grant, "", check...)
+		refused(t, out, code)
 	})
+}
+
+// privateKey makes a key where private keys are kept, if the machine is only the test's (a guest), or else in a
+// folder of the test.
+func privateKey(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	cmdline, err := os.ReadFile("/proc/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const private = "/etc/ssl/private"
+	if _, err := os.Stat(private); err == nil && strings.Contains(string(cmdline), "rootfstype=hostfs") {
+		if err := unix.Mount("tmpfs", private, "tmpfs", 0, ""); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := unix.Unmount(private, 0); err != nil {
+				t.Error(err)
+			}
+		})
+		dir = private
+	}
+	secret, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "test.key")
+	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestNoPrivateKeys: std/tls grants nothing in the folders of private keys, whatever this machine has in them.
+func TestNoPrivateKeys(t *testing.T) {
+	p := compile(t, "include: [std/base, std/tls]", profile.MaxABI)
+	for _, path := range []string{"/etc/ssl/private/a.key", "/etc/pki/tls/private/a.key", "/etc/letsencrypt/live/a/privkey.pem"} {
+		if d := p.DecidePath(path, profile.FSReadFile); d.Allowed {
+			t.Errorf("%s may be read", path)
+		}
+	}
 }
 
 // firstCertificate is one of the authorities' own, through its link in /etc/ssl/certs.
