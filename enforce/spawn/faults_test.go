@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -240,6 +241,42 @@ func refuseCall(nr uint32) error {
 		return e
 	}
 	return nil
+}
+
+// TestRanInVain: what a program has started before its start failed for good ends
+// with it, in whatever group.
+func TestRanInVain(t *testing.T) {
+	rs := faultPolicy(t)
+	s := newTestSpawner(t, 0)
+	eachContainment(t, func(t *testing.T, c Containment) {
+		for range 5 {
+			cmd, ran, tag := supervisedFaultCommand(t, newGroup(t, c))
+			pollings := 0
+			withFault(t, func(step string) error {
+				if step != stepPoll {
+					return nil
+				}
+				if pollings++; c.Name() == "supervisor" && pollings == 1 {
+					return nil // of the supervisor itself
+				}
+				for deadline := time.Now().Add(5 * time.Second); (!ran() || tagged("sleep\x001000\x00"+tag) < 1) && time.Now().Before(deadline); {
+					time.Sleep(time.Millisecond)
+				}
+				return errInjected
+			})
+			child, err := s.Start(cmd, rs)
+			if err == nil {
+				_ = cmd.Group.KillAll()
+				wait(t, child)
+			}
+			if !errors.Is(err, errInjected) || !ran() {
+				t.Fatalf("error %v, ran %v", err, ran())
+			}
+			if n := tagged(tag); n != 0 {
+				t.Errorf("%d processes are left", n)
+			}
+		}
+	})
 }
 
 // TestNoSmack: a label on a kernel without Smack starts nothing.

@@ -99,7 +99,12 @@ func (s *Spawner) do(j *job) (*Child, error) {
 		unix.Close(j.dir)
 	}
 	if j.err != nil {
-		return nil, j.explain()
+		err := j.explain()
+		if j.ran && j.cmd.Group != nil {
+			// Not on the job's thread: its rulesets would refuse it.
+			err = errors.Join(err, j.cmd.Group.KillAll())
+		}
+		return nil, err
 	}
 	return j.child, nil
 }

@@ -29,6 +29,7 @@ type job struct {
 	done  chan struct{}
 	child *Child
 	err   error
+	ran   bool // with an error: the program may have left descendants
 	found diagnosis
 }
 
@@ -116,6 +117,7 @@ func (j *job) start() (*Child, error) {
 	}
 	child, err := newChild(pid, j.pidfd, true)
 	if err != nil {
+		j.ran = true
 		abandon(pid, j.pidfd)
 		return nil, err
 	}
