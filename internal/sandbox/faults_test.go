@@ -231,3 +231,37 @@ func TestListPages(t *testing.T) {
 		t.Errorf("unique beginning: %v, %v", sb, err)
 	}
 }
+
+// A start for which policyd has no descriptors left says so, and the next one works.
+func TestNoDescriptors(t *testing.T) {
+	m := newTestManager(t, testConfig(t, "supervisor"))
+	var old unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
+		t.Fatal(err)
+	}
+	fd, err := unix.Open("/", unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unix.Close(fd)
+	few := old
+	few.Cur = uint64(fd)
+	r := testRequest(t, t.TempDir(), "/bin/true")
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &few); err != nil {
+		t.Fatal(err)
+	}
+	_, err = m.Start(t.Context(), r)
+	if rerr := unix.Setrlimit(unix.RLIMIT_NOFILE, &old); rerr != nil {
+		t.Fatal(rerr)
+	}
+	if !errors.Is(err, errs.ErrStart) || !errors.Is(err, unix.EMFILE) {
+		t.Errorf("without descriptors: %v", err)
+	}
+	sb, err := m.Start(t.Context(), testRequest(t, t.TempDir(), "/bin/true"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if exit, err := m.Wait(t.Context(), sb.GetId()); err != nil || exit.GetCode() != 0 {
+		t.Errorf("after it: %v, %v", exit, err)
+	}
+}

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"syscall"
@@ -46,6 +47,9 @@ func (m *Manager) launch(ctx context.Context, r *Request, sess *Attached) (*box,
 		return m.repeat(ctx, b, r, sess == nil)
 	}
 	err = m.begin(ctx, b, r, cmd, sess)
+	if (errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)) && !errors.Is(err, errs.ErrStart) {
+		err = fmt.Errorf("%w: %w", errs.ErrStart, err)
+	}
 	b.spare = nil
 	if err != nil {
 		m.unreserve(b, r, err)
