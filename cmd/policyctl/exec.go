@@ -18,6 +18,7 @@ import (
 
 func newExec(a *app) *cobra.Command {
 	var files, sets []string
+	var verbose bool
 	cmd := &cobra.Command{
 		Use:   "exec REF|-f FILE [flags] -- PROGRAM [ARGUMENT...]",
 		Short: "Confine this process in place, then execute a program in it",
@@ -50,17 +51,18 @@ func newExec(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.confine(cmd.Context(), strings.Join(before, ""), files, set, program)
+			return a.confine(cmd.Context(), strings.Join(before, ""), files, set, program, verbose)
 		},
 	}
 	f := cmd.Flags()
 	f.StringArrayVarP(&files, "file", "f", nil, "take the policy of this file; may be repeated for its fragments")
 	f.StringArrayVar(&sets, "set", nil, "value of a parameter, NAME=VALUE; may be repeated")
+	verboseFlag(cmd, &verbose)
 	return cmd
 }
 
 // confine returns only when nothing was executed.
-func (a *app) confine(ctx context.Context, ref string, files []string, set map[string]string, program []string) error {
+func (a *app) confine(ctx context.Context, ref string, files []string, set map[string]string, program []string, verbose bool) error {
 	c, err := a.load(ctx, ref, files, set, true)
 	if err != nil {
 		return err
@@ -93,9 +95,7 @@ func (a *app) confine(ctx context.Context, ref string, files []string, set map[s
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.name, err)
 	}
-	for _, n := range rs.Missing {
-		a.note("not enforced on this kernel: %v", n)
-	}
+	a.tellRulesets(rs, verbose)
 	if a.client != nil {
 		a.client.Close()
 		a.client = nil

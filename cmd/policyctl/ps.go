@@ -18,7 +18,9 @@ func newPs(a *app) *cobra.Command {
 		Use:   "ps",
 		Short: "List sandboxes, and what is not enforced for them",
 		Long: "ps lists the sandboxes that run; with -a those that ended too. NOTES says when this kernel does\n" +
-			"not enforce all of the policy (-o wide: what), and when the policy has a newer version.",
+			"not enforce all of the policy (-o wide: what), and when the policy has a newer version. -o wide\n" +
+			"also says where symbolic links led rules of the policy; -o json which rules lie on files and\n" +
+			"do without rights that only folders have.",
 		Example: "  policyctl ps\n  policyctl ps -a --policy web -o wide",
 		Args:    none,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -128,9 +130,21 @@ func notes(s *apiv1.Sandbox, wide bool) string {
 	if s.GetFlattened() {
 		out = append(out, "flattened")
 	}
+	for _, l := range s.GetLogLost() {
+		out = append(out, "not logged as asked: "+l)
+	}
 	if wide {
 		for _, p := range s.GetSkipped() {
 			out = append(out, "skipped "+p)
+		}
+		for _, l := range s.GetLinks() {
+			out = append(out, l.GetPath()+" -> "+l.GetTarget())
+		}
+		if n := s.GetLinksMore(); n > 0 {
+			out = append(out, count(n, "more link", "more links"))
+		}
+		if n := uint32(len(s.GetMasked())) + s.GetMaskedMore(); n > 0 {
+			out = append(out, count(n, "rule on files", "rules on files")+" without rights of folders")
 		}
 	} else if n := len(s.GetSkipped()); n > 0 {
 		out = append(out, count(n, "path skipped", "paths skipped"))

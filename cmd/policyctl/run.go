@@ -23,6 +23,7 @@ type runFlags struct {
 	sets, env                  []string
 	user, group, dir           string
 	detach, tty, remove, stdin bool
+	verbose                    bool
 	logLimit                   uint64
 }
 
@@ -68,9 +69,9 @@ func newRun(a *app) *cobra.Command {
 				return err
 			}
 			if o.detach {
-				return a.detach(cmd.Context(), spec)
+				return a.detach(cmd.Context(), spec, o.verbose)
 			}
-			return a.attach(cmd.Context(), spec, o.tty)
+			return a.attach(cmd.Context(), spec, o.tty, o.verbose)
 		},
 	}
 	f := cmd.Flags()
@@ -82,6 +83,7 @@ func newRun(a *app) *cobra.Command {
 	f.BoolVarP(&o.detach, "detach", "d", false, "print the sandbox's id and leave; output goes to its logs")
 	f.BoolVarP(&o.tty, "tty", "t", false, "give the program a terminal")
 	f.BoolVarP(&o.stdin, "interactive", "i", false, "no effect: standard input is always carried")
+	verboseFlag(cmd, &o.verbose)
 	f.BoolVar(&o.remove, "rm", false, "forget the sandbox and its logs when it ends")
 	f.Uint64Var(&o.logLimit, "log-limit", 0, "keep at most so many bytes of output (with --detach)")
 	return cmd
@@ -111,7 +113,7 @@ func (o *runFlags) spec(ref string, program []string) (*apiv1.SandboxSpec, error
 }
 
 // detach starts a sandbox and prints its id.
-func (a *app) detach(ctx context.Context, spec *apiv1.SandboxSpec) error {
+func (a *app) detach(ctx context.Context, spec *apiv1.SandboxSpec, verbose bool) error {
 	form, err := cli.ParseFormat(a.output, cli.Table, cli.JSON, cli.YAML, cli.Name)
 	if err != nil {
 		return err
@@ -128,7 +130,7 @@ func (a *app) detach(ctx context.Context, spec *apiv1.SandboxSpec) error {
 	if err != nil {
 		return err
 	}
-	a.warnMissing(res.GetSandbox())
+	a.tellRecord(res.GetSandbox(), verbose)
 	if form == cli.JSON || form == cli.YAML {
 		return cli.WriteMessage(a.out, form, res.GetSandbox())
 	}
@@ -137,7 +139,7 @@ func (a *app) detach(ctx context.Context, spec *apiv1.SandboxSpec) error {
 }
 
 // attach starts a sandbox and carries its streams until it ends.
-func (a *app) attach(ctx context.Context, spec *apiv1.SandboxSpec, tty bool) error {
+func (a *app) attach(ctx context.Context, spec *apiv1.SandboxSpec, tty, verbose bool) error {
 	c, err := a.dial()
 	if err != nil {
 		return err
@@ -156,7 +158,7 @@ func (a *app) attach(ctx context.Context, spec *apiv1.SandboxSpec, tty bool) err
 	at := &cli.Attached{
 		Client: c, Stdin: a.in, Stdout: a.out, Stderr: a.err,
 		Signals: signals, Interactive: !tty && cli.IsTerminal(a.in),
-		Started: a.warnMissing, Notice: a.note,
+		Started: func(s *apiv1.Sandbox) { a.tellRecord(s, verbose) }, Notice: a.note,
 	}
 	if tty {
 		in, ok := a.in.(*os.File)
@@ -194,13 +196,6 @@ func exitOf(s *apiv1.ExitStatus) error {
 		return nil
 	}
 	return &cli.Exit{Code: int(s.GetCode())}
-}
-
-// warnMissing says what this kernel does not enforce.
-func (a *app) warnMissing(s *apiv1.Sandbox) {
-	for _, m := range s.GetMissing() {
-		a.note("not enforced on this kernel: %s", missingText(m))
-	}
 }
 
 func missingText(m *apiv1.MissingRight) string {
