@@ -22,6 +22,9 @@ var (
 )
 
 func TestMain(m *testing.M) {
+	if errno := os.Getenv(refuseEnv); errno != "" {
+		refuseLandlock(errno, os.Args[1:])
+	}
 	os.Exit(func() int {
 		wd, err := os.Getwd()
 		if err != nil {
