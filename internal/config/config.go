@@ -46,6 +46,8 @@ type Limits struct {
 	// StartsPerSecond on average, StartBurst at once.
 	StartsPerSecond float64
 	StartBurst      int
+	// Connections open at once.
+	Connections int
 	// MessageBytes is the largest message a client may send; the default holds two files of the language's largest size.
 	MessageBytes int
 	// LogBytes is the most output kept of one sandbox, UserLogBytes of all of a user's.
@@ -88,8 +90,8 @@ func Default(uid int) *Config {
 	c := &Config{
 		Socket: Socket{Mode: 0o600, GID: -1},
 		Limits: Limits{
-			Sandboxes: 1000, StartsPerSecond: 100, StartBurst: 200, MessageBytes: 16 << 20,
-			LogBytes: 16 << 20, UserLogBytes: 4 << 30,
+			Sandboxes: 1000, StartsPerSecond: 100, StartBurst: 200, Connections: 256,
+			MessageBytes: 16 << 20, LogBytes: 16 << 20, UserLogBytes: 4 << 30,
 		},
 		Store:        Store{KeepVersions: 100, OpenTimeout: 5 * time.Second},
 		Log:          Log{Level: slog.LevelInfo, Format: "auto"},

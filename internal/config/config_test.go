@@ -98,7 +98,7 @@ socket: {path: /run/p.sock, mode: 0666, group: 0}
 tcp: {listen: ":7443", certificate: /c, key: /k, clientCA: /a}
 roles:
   - {role: admin, users: [root, 12], groups: [root, 7], smackLabels: [System], certificates: [ci], policies: ["web-*"]}
-limits: {sandboxes: 3, startsPerSecond: 0.5, startBurst: 1, messageSize: 64KiB, logSize: 65536, userLogSize: 0}
+limits: {sandboxes: 3, startsPerSecond: 0.5, startBurst: 1, connections: 2, messageSize: 64KiB, logSize: 65536, userLogSize: 0}
 store: {keepVersions: 2, openTimeout: 1s}
 log: {level: debug, format: json}
 stopDeadline: 0s
@@ -111,7 +111,7 @@ launcher: /l
 		Socket: Socket{Path: "/run/p.sock", Mode: 0o666, GID: 0},
 		TCP:    &TCP{Listen: ":7443", Certificate: "/c", Key: "/k", ClientCA: "/a"},
 		Grants: []Grant{{Role: RoleAdmin, Users: []uint32{0, 12}, Groups: []uint32{0, 7}, SmackLabels: []string{"System"}, Certificates: []string{"ci"}, Policies: []string{"web-*"}}},
-		Limits: Limits{Sandboxes: 3, StartsPerSecond: 0.5, StartBurst: 1, MessageBytes: 64 << 10, LogBytes: 65536},
+		Limits: Limits{Sandboxes: 3, StartsPerSecond: 0.5, StartBurst: 1, Connections: 2, MessageBytes: 64 << 10, LogBytes: 65536},
 		Store:  Store{KeepVersions: 2, OpenTimeout: time.Second},
 		Log:    Log{Level: slog.LevelDebug, Format: "json"}, Launcher: "/l",
 	}
@@ -122,6 +122,9 @@ launcher: /l
 
 func TestMistakes(t *testing.T) {
 	for _, tc := range []struct{ src, want string }{
+		{"limits:\n  connections: -1\n", `c.yaml:2:16: limits.connections: -1 is not between 0 and 1048576`},
+		{"limits:\n  connections: many\n", `c.yaml:2:16: .*`},
+		{"limits:\n  connections: 1.5\n", `c.yaml:2:16: .*`},
 		{"sockets: {}", `c.yaml:1:1: .*sockets`},
 		{"socket:\n  mode: \"0660\"\n  mod: 1\n", `c.yaml:3:3: .*mod`},
 		{"log:\n  level: info\n  level: warn\n", `c.yaml:3:3: .*level`},

@@ -40,6 +40,7 @@ type file struct {
 		Sandboxes       *int     `yaml:"sandboxes"`
 		StartsPerSecond *float64 `yaml:"startsPerSecond"`
 		StartBurst      *int     `yaml:"startBurst"`
+		Connections     *int     `yaml:"connections"`
 		MessageSize     *string  `yaml:"messageSize"`
 		LogSize         *string  `yaml:"logSize"`
 		UserLogSize     *string  `yaml:"userLogSize"`
@@ -177,6 +178,7 @@ func (f *file) limitsInto(c *Config, v *validator) {
 	}
 	integer(v, at("limits", "sandboxes"), l.Sandboxes, 0, 1<<20, &c.Limits.Sandboxes)
 	integer(v, at("limits", "startBurst"), l.StartBurst, 0, 1<<20, &c.Limits.StartBurst)
+	integer(v, at("limits", "connections"), l.Connections, 0, 1<<20, &c.Limits.Connections)
 	if r := l.StartsPerSecond; r != nil {
 		if !(*r >= 0 && *r <= 1e6) {
 			v.bad(at("limits", "startsPerSecond"), "%v is not between 0 and 1000000", *r)

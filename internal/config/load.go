@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"regexp"
 	"strings"
 	"syscall"
 
@@ -74,6 +75,9 @@ func Parse(name string, src []byte, uid int) (*Config, error) {
 	return cfg, nil
 }
 
+// unknownField is how the YAML library says that a key does not exist, in terms of Go.
+var unknownField = regexp.MustCompile(`^field (.*) not found in type \S+$`)
+
 // positioned puts file:line:column before each message of a YAML error.
 func positioned(name string, err error) error {
 	var all *yaml.LoadErrors
@@ -91,7 +95,11 @@ func positioned(name string, err error) error {
 	case !errors.As(err, &one):
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	return fmt.Errorf("%s:%d:%d: %s", name, max(one.Mark.Line, 1), max(one.Mark.Column, 1), one.Message)
+	message := one.Message
+	if m := unknownField.FindStringSubmatch(message); m != nil {
+		message = fmt.Sprintf("unknown key %q", m[1])
+	}
+	return fmt.Errorf("%s:%d:%d: %s", name, max(one.Mark.Line, 1), max(one.Mark.Column, 1), message)
 }
 
 // validator collects the mistakes of values with the places they stand at.

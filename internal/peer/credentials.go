@@ -13,8 +13,9 @@ import (
 
 // Credentials returns server credentials that take unix connections as they are and TCP connections
 // by mutual TLS with config, which must verify client certificates. Without config TCP is refused.
-func Credentials(config *tls.Config) (credentials.TransportCredentials, error) {
-	c := &transport{}
+// A handshake beyond the limit of open connections fails.
+func Credentials(config *tls.Config, open *Connections) (credentials.TransportCredentials, error) {
+	c := &transport{open: open}
 	if config != nil {
 		if config.ClientAuth != tls.RequireAndVerifyClientCert {
 			return nil, errors.New("peer: the TLS configuration does not verify client certificates")
@@ -25,7 +26,8 @@ func Credentials(config *tls.Config) (credentials.TransportCredentials, error) {
 }
 
 type transport struct {
-	tls credentials.TransportCredentials
+	tls  credentials.TransportCredentials
+	open *Connections
 }
 
 func (t *transport) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
@@ -34,13 +36,15 @@ func (t *transport) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInf
 		if err != nil {
 			return nil, nil, err
 		}
+		release, err := t.open.take(id)
+		if err != nil {
+			id.pidfd.close()
+			return nil, nil, err
+		}
 		info := AuthInfo{Identity: id}
 		// The bytes stay within this host's kernel.
 		info.SecurityLevel = credentials.PrivacyAndIntegrity
-		if id.pidfd == nil {
-			return raw, info, nil
-		}
-		return &conn{Conn: raw, pidfd: id.pidfd}, info, nil
+		return &conn{Conn: raw, release: func() { id.pidfd.close(); release() }}, info, nil
 	}
 	if t.tls == nil {
 		return nil, nil, fmt.Errorf("peer: connection of network %q has no identity", raw.LocalAddr().Network())
@@ -60,8 +64,13 @@ func (t *transport) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInf
 		return nil, nil, errors.New("peer: client certificate names nobody")
 	}
 	info := AuthInfo{Identity: &Identity{Certificate: name}}
+	release, err := t.open.take(info.Identity)
+	if err != nil {
+		secure.Close()
+		return nil, nil, err
+	}
 	info.SecurityLevel = credentials.PrivacyAndIntegrity
-	return secure, info, nil
+	return &conn{Conn: secure, release: release}, info, nil
 }
 
 // CertificateName is the one name a certificate stands for: its first URI name, else its first DNS
@@ -84,7 +93,9 @@ func (t *transport) Info() credentials.ProtocolInfo {
 	return credentials.ProtocolInfo{SecurityProtocol: "policyd-peer"}
 }
 
-func (t *transport) Clone() credentials.TransportCredentials { return &transport{tls: t.tls} }
+func (t *transport) Clone() credentials.TransportCredentials {
+	return &transport{tls: t.tls, open: t.open}
+}
 
 func (t *transport) OverrideServerName(string) error {
 	return errors.New("peer: server credentials have no server name")

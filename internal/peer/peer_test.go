@@ -8,6 +8,8 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"fmt"
+	"log/slog"
+	"math"
 	"math/big"
 	"net"
 	"net/url"
@@ -65,9 +67,11 @@ func listen(t *testing.T) (*net.UnixListener, string) {
 	return l, path
 }
 
+func noLimit() *Connections { return NewConnections(math.MaxInt, slog.Default()) }
+
 func handshake(t *testing.T, raw net.Conn) (net.Conn, *Identity) {
 	t.Helper()
-	creds, err := Credentials(nil)
+	creds, err := Credentials(nil, noLimit())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,14 +193,14 @@ func TestTCPWithoutTLSIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer raw.Close()
-	creds, err := Credentials(nil)
+	creds, err := Credentials(nil, noLimit())
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err := creds.ServerHandshake(raw); err == nil {
 		t.Error("a TCP connection without TLS got an identity")
 	}
-	if _, err := Credentials(&tls.Config{ClientAuth: tls.RequestClientCert}); err == nil {
+	if _, err := Credentials(&tls.Config{ClientAuth: tls.RequestClientCert}, noLimit()); err == nil {
 		t.Error("a configuration that does not verify clients was taken")
 	}
 }
@@ -224,7 +228,7 @@ func TestCertificateIdentity(t *testing.T) {
 			creds, err := Credentials(&tls.Config{
 				Certificates: []tls.Certificate{{Certificate: [][]byte{server.Raw}, PrivateKey: serverKey}},
 				ClientCAs:    pool, ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS13,
-			})
+			}, noLimit())
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -50,7 +50,7 @@ func (id *Identity) fill(fd int) error {
 	if pfd, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PEERPIDFD); err == nil {
 		id.pidfd = &pidfd{fd: pfd}
 	}
-	if id.Confined, err = confined(id.PID, id.pidfd); err != nil && id.pidfd != nil {
+	if id.Confined, err = confined(id.PID, id.pidfd); err != nil {
 		id.pidfd.close()
 	}
 	return err
@@ -87,6 +87,9 @@ type pidfd struct {
 }
 
 func (p *pidfd) close() {
+	if p == nil {
+		return
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.fd >= 0 {
@@ -110,15 +113,4 @@ func (p *pidfd) program(pid int32) string {
 		return ""
 	}
 	return strings.ToValidUTF8(string(bytes.TrimSpace(comm)), "?")
-}
-
-// conn closes the peer's pidfd together with the connection.
-type conn struct {
-	net.Conn
-	pidfd *pidfd
-}
-
-func (c *conn) Close() error {
-	c.pidfd.close()
-	return c.Conn.Close()
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"slices"
@@ -359,7 +360,7 @@ func TestNoIdentity(t *testing.T) {
 	a, b := net.Pipe()
 	defer a.Close()
 	defer b.Close()
-	creds, err := peer.Credentials(nil)
+	creds, err := peer.Credentials(nil, peer.NewConnections(1, slog.Default()))
 	if err != nil {
 		t.Fatal(err)
 	}

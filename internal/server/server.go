@@ -65,6 +65,7 @@ type Server struct {
 	authority atomic.Pointer[authority]
 	limits    atomic.Pointer[config.Limits]
 	starts    startRates
+	open      *peer.Connections
 
 	cacheMu    sync.RWMutex
 	generation atomic.Uint64
@@ -95,13 +96,18 @@ const (
 // New makes a server and begins to compile the stored policies; until that is done its health is NOT_SERVING,
 // though calls are answered.
 func New(cfg Config) (*Server, error) {
-	creds, err := peer.Credentials(cfg.TLS)
+	log := cfg.Log
+	if log == nil {
+		log = slog.Default()
+	}
+	open := peer.NewConnections(cfg.Limits.Connections, log)
+	creds, err := peer.Credentials(cfg.TLS, open)
 	if err != nil {
 		return nil, err
 	}
 	s := &Server{
 		store: cfg.Store, sandboxes: cfg.Sandboxes, support: cfg.Support, containment: cfg.Containment,
-		smack: smackStatus(), log: cfg.Log, uid: cfg.UID, started: time.Now(), now: cfg.Now,
+		smack: smackStatus(), log: log, open: open, uid: cfg.UID, started: time.Now(), now: cfg.Now,
 		versions: newLRU[string, *apiv1.Version](versionsMost),
 		answers:  newLRU[string, *answer](answersMost),
 		compiled: newLRU[string, *compiled](compiledMost),
@@ -109,9 +115,6 @@ func New(cfg Config) (*Server, error) {
 	}
 	if s.now == nil {
 		s.now = time.Now
-	}
-	if s.log == nil {
-		s.log = slog.Default()
 	}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	s.Reload(cfg.Grants, cfg.Limits)
@@ -203,6 +206,7 @@ func (s *Server) Reload(grants []config.Grant, limits config.Limits) {
 	s.authority.Store(newAuthority(s.uid, grants))
 	s.limits.Store(&limits)
 	s.starts.set(limits)
+	s.open.SetMost(limits.Connections)
 }
 
 // Serve answers on the listeners until Stop; it closes them. An error of one of them stops all.
