@@ -20,7 +20,8 @@ import (
 //     of a kernel without Landlock. With enforcement: degrade they are listed in
 //     Missing instead, and a layer that keeps nothing is left out;
 //   - paths that are not there: errs.ErrPathMissing, unless missing: skip;
-//   - paths that must not be granted: errs.ErrPathRefused, skip or not;
+//   - paths that must not be granted, or that lead through a link which the
+//     program itself may replace: errs.ErrPathRefused, skip or not;
 //   - too many layers, or flattening asked for, where the two limits of
 //     flattening are met and not accepted: errs.ErrFlatten;
 //   - rules, but none that has any effect here, though not all were skipped:
@@ -35,6 +36,7 @@ func Build(p *profile.Profile, sup Support) (*Rulesets, error) {
 	if len(p.Layers) == 0 {
 		return r, nil
 	}
+	layered := p
 	asked, fromPaths := len(p.Paths)+len(p.Ports), len(p.Ports) == 0
 	if p.Flatten || len(p.Layers) > profile.MaxKernelLayers {
 		if p, err = r.flatten(p); err != nil {
@@ -44,6 +46,9 @@ func Build(p *profile.Profile, sup Support) (*Rulesets, error) {
 	rules, err := r.build(p)
 	if err == nil && rules == 0 && asked > 0 && !(fromPaths && len(r.Skipped) == asked) {
 		err = fmt.Errorf("%w: no rule of the policy has an effect on this host: %s", errs.ErrInvalid, r.maskedText())
+	}
+	if err == nil {
+		err = r.refuseOwnLinks(layered)
 	}
 	if err != nil {
 		r.close()
