@@ -104,7 +104,7 @@ func (c *Client) dial(ctx context.Context, _ string) (net.Conn, error) {
 }
 
 func (c *Client) unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-	return c.explain(invoke(ctx, method, req, reply, cc, opts...))
+	return c.explain(notUTF8(req, invoke(ctx, method, req, reply, cc, opts...)))
 }
 
 func (c *Client) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, s grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
@@ -120,6 +120,8 @@ type explained struct {
 	grpc.ClientStream
 	c *Client
 }
+
+func (e explained) SendMsg(m any) error { return notUTF8(m, e.ClientStream.SendMsg(m)) }
 
 func (e explained) RecvMsg(m any) error { return e.c.explain(e.ClientStream.RecvMsg(m)) }
 

@@ -141,3 +141,33 @@ func TestMessageTooLarge(t *testing.T) {
 		t.Errorf("another limit: %v", err)
 	}
 }
+
+// The interface carries UTF-8 alone; what is not is named, not what the encoder says.
+func TestNotUTF8(t *testing.T) {
+	f := &clitest.Fake{}
+	f.Serve(t)
+	c, err := cli.Dial(f.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	req := &apiv1.StartRequest{Spec: &apiv1.SandboxSpec{
+		Ref: "web", Argv: []string{"ls", "b\xff"}, Parameters: map[string]string{"a": "/\xfe"},
+	}}
+	stream, err := c.Sandboxes.Run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, unary := c.Sandboxes.Start(t.Context(), req)
+	for _, err := range []error{unary, stream.Send(&apiv1.RunRequest{Request: &apiv1.RunRequest_Start{Start: req}})} {
+		if status.Code(err) != codes.InvalidArgument {
+			t.Errorf("%v", err)
+			continue
+		}
+		for _, want := range []string{`spec.argv[1]: "b\xff" is not UTF-8`, `spec.parameters["a"]: "/\xfe" is not UTF-8`} {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%v: no word of %s", err, want)
+			}
+		}
+	}
+}
