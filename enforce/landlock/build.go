@@ -113,7 +113,7 @@ func (r *Rulesets) addPaths(p *profile.Profile) (rules int, err error) {
 	var bad culprits
 	for i := range p.Paths {
 		row := &p.Paths[i]
-		o, err := open(row.Path)
+		o, err := openRow(row)
 		switch {
 		case err == nil:
 		case row.Missing == profile.Skip && errors.Is(err, errs.ErrPathMissing):

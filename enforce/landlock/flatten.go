@@ -42,7 +42,7 @@ func (r *Rulesets) resolve(p *profile.Profile) (*profile.Profile, map[string]loo
 	var bad culprits
 	for i := range p.Paths {
 		row := &p.Paths[i]
-		o, err := open(row.Path)
+		o, err := openRow(row)
 		if err != nil {
 			if row.Missing == profile.Skip && errors.Is(err, errs.ErrPathMissing) {
 				r.skip(row.Path)

@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
+	"policyd.dev/policyd/enforce/profile"
 	"policyd.dev/policyd/internal/errs"
 )
 
@@ -70,6 +72,26 @@ type object struct {
 	fd   int // O_PATH
 	real string
 	look look
+}
+
+// openRow opens a row's path and refuses one that symbolic links led out of the
+// folder it must lie in. What counts is where the opened object is, so nobody
+// can turn a link after the look at it.
+func openRow(row *profile.PathRow) (object, error) {
+	o, err := open(row.Path)
+	if err != nil || row.Within == 0 {
+		return o, err
+	}
+	folder, err := open(row.Path[:row.Within])
+	if err == nil {
+		unix.Close(folder.fd)
+		if o.real == folder.real || strings.HasPrefix(o.real, strings.TrimSuffix(folder.real, "/")+"/") {
+			return o, nil
+		}
+		err = fmt.Errorf("%q: %w: symbolic links lead to %q, out of %q, which a parameter must lie within", row.Path, errs.ErrPathRefused, o.real, row.Path[:row.Within])
+	}
+	unix.Close(o.fd)
+	return object{}, err
 }
 
 // open opens a rule's path without opening the file (a named pipe does not

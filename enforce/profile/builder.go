@@ -24,6 +24,7 @@ type Builder struct {
 type builtPath struct {
 	path    string
 	missing Missing
+	within  int
 }
 
 type builtPorts struct {
@@ -93,6 +94,24 @@ func (b *Builder) AddPathRow(path string, masks []Access, missing Missing) error
 	return nil
 }
 
+// KeepWithin has the rules on a path, added before, refuse symbolic links that
+// lead out of the folder its first n bytes name; of several the longest holds.
+func (b *Builder) KeepWithin(path string, n int) error {
+	row, ok := b.byPath[path]
+	if !ok {
+		return b.fail(fmt.Errorf("%w: path %.80q has no rule to be kept within a folder", ErrInvalid, path))
+	}
+	r := PathRow{Path: path, Within: n}
+	if n == 1 {
+		r.Within = 0 // "/" has everything in it
+	}
+	if !r.withinIsFolder() {
+		return b.fail(fmt.Errorf("%w: path %.80q: its first %d bytes name no folder above it", ErrInvalid, path, n))
+	}
+	b.paths[row].within = max(b.paths[row].within, r.Within)
+	return nil
+}
+
 // pathRow gives the masks of a path, one for each layer, until the next call.
 func (b *Builder) pathRow(path string, missing Missing) ([]Access, error) {
 	n := len(b.layers)
@@ -106,7 +125,7 @@ func (b *Builder) pathRow(path string, missing Missing) ([]Access, error) {
 		}
 		row = int32(len(b.paths))
 		b.byPath[path] = row
-		b.paths = append(b.paths, builtPath{path, missing})
+		b.paths = append(b.paths, builtPath{path: path, missing: missing})
 		b.masks = append(b.masks, make([]Access, n)...)
 	}
 	if missing == Fail {
@@ -187,7 +206,7 @@ func (b *Builder) buildPaths() []PathRow {
 	for i, o := range order {
 		m := masks[i*n : (i+1)*n : (i+1)*n]
 		copy(m, b.masks[int(o)*n:])
-		rows[i] = PathRow{Path: b.paths[o].path, Missing: b.paths[o].missing, Access: m}
+		rows[i] = PathRow{Path: b.paths[o].path, Missing: b.paths[o].missing, Access: m, Within: b.paths[o].within}
 	}
 	return rows
 }

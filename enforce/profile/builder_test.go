@@ -16,8 +16,8 @@ func TestBuilderUnitesAndSorts(t *testing.T) {
 	b.AddPath(1, "/usr", FSReadFile, false, Fail)
 	p := mustBuild(t, b)
 	want := []PathRow{
-		{"/etc", Skip, []Access{0, FSReadDir}},
-		{"/usr", Fail, []Access{ro | QuietRule, FSReadFile}},
+		{Path: "/etc", Missing: Skip, Access: []Access{0, FSReadDir}},
+		{Path: "/usr", Missing: Fail, Access: []Access{ro | QuietRule, FSReadFile}},
 	}
 	if !reflect.DeepEqual(p.Paths, want) {
 		t.Errorf("rows %v, want %v", p.Paths, want)
@@ -168,7 +168,7 @@ func TestValidateRefuses(t *testing.T) {
 		return &Profile{
 			Name: "web", ABI: 10,
 			Layers: []Layer{{Name: "a", FS: rw, Net: NetBindTCP}, {Name: "b", FS: ro, QuietFS: ro}},
-			Paths:  []PathRow{{"/a", Fail, []Access{rw, 0}}, {"/b", Skip, []Access{0, ro | QuietRule}}},
+			Paths:  []PathRow{{Path: "/a", Missing: Fail, Access: []Access{rw, 0}}, {Path: "/b", Missing: Skip, Access: []Access{0, ro | QuietRule}}},
 			Ports:  []PortRow{{1, 2, []Access{NetBindTCP, 0}}, {4, 5, []Access{NetBindTCP, 0}}},
 		}
 	}

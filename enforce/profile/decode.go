@@ -85,7 +85,13 @@ func (d *decoder) paths(layers int) []PathRow {
 	for i := range rows {
 		r := &rows[i]
 		r.Path = d.string("length of path", MaxPath)
-		r.Missing = Missing(d.byte())
+		missing := d.byte()
+		if missing&rowWithin != 0 {
+			if r.Within = int(d.number("length of a folder", MaxPath)); r.Within == 0 {
+				d.fail(ErrFormat, "path %.80q: a folder of no bytes", r.Path)
+			}
+		}
+		r.Missing = Missing(missing &^ rowWithin)
 		r.Access = d.masks(masks[i*layers : (i+1)*layers : (i+1)*layers])
 		if d.err != nil {
 			return nil

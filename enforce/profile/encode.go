@@ -18,6 +18,8 @@ const (
 	headFlatten     = 1 << 3
 	headAll         = headDegrade | headSharedInode | headReferFlat | headFlatten
 
+	rowWithin = 1 << 1 // beside Missing: a length of the folder follows
+
 	minLayerBytes   = 8 // an empty name, six masks of one byte, flags
 	minPathRowBytes = 2 // without masks
 	minPortRowBytes = 2 // without masks
@@ -43,7 +45,12 @@ func (p *Profile) Encode() []byte {
 	for i := range p.Paths {
 		r := &p.Paths[i]
 		b = appendString(b, r.Path)
-		b = append(b, byte(r.Missing))
+		if r.Within == 0 {
+			b = append(b, byte(r.Missing))
+		} else {
+			b = append(b, byte(r.Missing)|rowWithin)
+			b = binary.AppendUvarint(b, uint64(r.Within))
+		}
 		b = appendMasks(b, r.Access)
 	}
 	b = binary.AppendUvarint(b, uint64(len(p.Ports)))

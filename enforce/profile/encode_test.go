@@ -26,8 +26,8 @@ func docExample() *Profile {
 			{Name: "app", FS: FSReadFile | FSMakeReg, QuietFS: FSReadFile},
 		},
 		Paths: []PathRow{
-			{"/etc", Skip, []Access{ro, FSReadFile | QuietRule}},
-			{"/usr", Fail, []Access{FSExecute | ro, FSReadFile}},
+			{Path: "/etc", Missing: Skip, Access: []Access{ro, FSReadFile | QuietRule}},
+			{Path: "/usr", Missing: Fail, Access: []Access{FSExecute | ro, FSReadFile}},
 		},
 		Ports: []PortRow{{8000, 8010, []Access{NetBindTCP, 0}}},
 	}
@@ -40,7 +40,7 @@ func goldenProfiles() map[string]*Profile {
 			Name: "all", FS: Handled(FS, 11), Net: Handled(Net, 11), Scope: Handled(Scope, 11),
 			QuietFS: Handled(FS, 11), QuietNet: Handled(Net, 11), QuietScope: Handled(Scope, 11), Log: logFlagsKnown(11),
 		}},
-		Paths: []PathRow{{"/", Fail, []Access{Handled(FS, 11) | QuietRule}}, {"/\xff\xfe not utf-8", Skip, []Access{QuietRule}}},
+		Paths: []PathRow{{Path: "/", Missing: Fail, Access: []Access{Handled(FS, 11) | QuietRule}}, {Path: "/\xff\xfe not utf-8", Missing: Skip, Access: []Access{QuietRule}}},
 		Ports: []PortRow{{0, 65535, []Access{Handled(Net, 11) | QuietRule}}},
 	}
 	layers := make([]Layer, 20)

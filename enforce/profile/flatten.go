@@ -157,7 +157,7 @@ func (f *flattener) paths() []PathRow {
 		if granted[i]&^above&FSRefer != 0 {
 			f.flat.Refer = append(f.flat.Refer, r.Path)
 		}
-		rows = append(rows, PathRow{Path: r.Path, Missing: r.Missing, Access: []Access{mask}})
+		rows = append(rows, PathRow{Path: r.Path, Missing: r.Missing, Access: []Access{mask}, Within: r.Within})
 	}
 	return rows
 }

@@ -176,7 +176,7 @@ func TestFlattenLimits(t *testing.T) {
 	if want := []string{"/", "/data", "/data/b"}; !slices.Equal(f.PathBound, want) {
 		t.Errorf("path bound %v, want %v", f.PathBound, want)
 	}
-	want := []PathRow{{"/data", Fail, []Access{FSRefer}}, {"/data/a", Fail, []Access{ro}}}
+	want := []PathRow{{Path: "/data", Access: []Access{FSRefer}}, {Path: "/data/a", Access: []Access{ro}}}
 	if !reflect.DeepEqual(f.Profile.Paths, want) {
 		t.Errorf("rows %v, want %v", f.Profile.Paths, want)
 	}

@@ -82,6 +82,10 @@ type PathRow struct {
 	Path    string // absolute and clean; "/" is allowed; any byte but NUL
 	Missing Missing
 	Access  []Access // per layer, len(Profile.Layers); 0 where the layer has no rule here
+	// Within is how many bytes of Path name a folder that symbolic links must
+	// not lead out of (a parameter's, which whoever starts the program chose);
+	// 0: they may lead anywhere.
+	Within int
 }
 
 // PortRow grants rights on the ports First to Last, both included.

@@ -89,6 +89,9 @@ func (p *Profile) checkPaths() error {
 		if i > 0 && p.Paths[i-1].Path >= r.Path {
 			return fmt.Errorf("%w: path %.80q is out of order", ErrInvalid, r.Path)
 		}
+		if !r.withinIsFolder() {
+			return fmt.Errorf("%w: path %.80q: its first %d bytes name no folder above it", ErrInvalid, r.Path, r.Within)
+		}
 		if r.Missing > Skip {
 			return fmt.Errorf("%w: path %.80q: missing is %d", ErrInvalid, r.Path, r.Missing)
 		}
@@ -97,6 +100,11 @@ func (p *Profile) checkPaths() error {
 		}
 	}
 	return nil
+}
+
+// withinIsFolder tells whether Within ends where a component of the path does. "/" would say nothing.
+func (r *PathRow) withinIsFolder() bool {
+	return r.Within == 0 || r.Within > 1 && (r.Within == len(r.Path) || r.Within < len(r.Path) && r.Path[r.Within] == '/')
 }
 
 func (p *Profile) checkPorts() error {

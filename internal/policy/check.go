@@ -102,7 +102,7 @@ func (r *reporter) policy(spec *apiv1.LandlockSpec, c *compilation) {
 	abi := r.abi(spec.GetAbi(), &p)
 	values := r.variables(spec.GetVariables(), spec.GetParameters(), &p)
 	if c != nil {
-		r.setParameters(values, spec, c.given, &p)
+		c.bounds = r.setParameters(values, spec, c.given, &p)
 	}
 	r.process(spec.GetProcess(), &p)
 	r.flatten(spec.GetFlatten(), &p)

@@ -6,7 +6,7 @@ import (
 )
 
 // CompilerVersion changes whenever the same document may give another profile.
-const CompilerVersion = 1
+const CompilerVersion = 2
 
 // CompileOptions are what a compilation needs beside the policy.
 type CompileOptions struct {
@@ -59,6 +59,7 @@ func Compile(p *apiv1.LandlockPolicy, o CompileOptions) (*Compiled, error) {
 // compilation collects the rules of a policy, layer by layer.
 type compilation struct {
 	given    map[string]string
+	bounds   map[string]string // the folder of within that a given value lies in, by parameter
 	resolver *resolver
 	layers   []profile.Layer
 
@@ -92,6 +93,7 @@ func newCompilation(spec *apiv1.LandlockSpec, o CompileOptions) *compilation {
 type pathRow struct {
 	path    string
 	missing profile.Missing
+	within  int
 }
 
 // pathGrant is what one rule grants on one path.
@@ -122,7 +124,7 @@ func (c *compilation) collect(s *ruleSet, layer int, from *scope) {
 		if !ok {
 			id = int32(len(c.rows))
 			c.ids[path] = id
-			c.rows = append(c.rows, pathRow{path, missing})
+			c.rows = append(c.rows, pathRow{path: path, missing: missing})
 			for range width {
 				c.masks = append(c.masks, 0)
 			}
@@ -137,6 +139,10 @@ func (c *compilation) collect(s *ruleSet, layer int, from *scope) {
 		}
 		c.masks[int(id)*width+layer] |= mask
 		c.grants = append(c.grants, pathGrant{id, c.source(from, tablePaths, rule), int32(layer), access})
+	}
+	s.within = func(n int) {
+		row := &c.rows[c.next-1]
+		row.within = max(row.within, n)
 	}
 	s.port = func(rule int, first, last uint16, access profile.Access, quiet bool) {
 		c.ports = append(c.ports, portRange{first, last, quiet, c.source(from, tablePorts, rule), int32(layer), access})
@@ -162,6 +168,7 @@ func (c *compilation) layer(r *reporter, l *apiv1.Layer, layer profile.Layer, ow
 			in.reporter.errors.findings = nil
 		}
 	}
+	own.bounds = c.bounds
 	c.collect(own, i, newScope(r.origin, p, ""))
 }
 
@@ -173,6 +180,11 @@ func (c *compilation) build() (*profile.Profile, error) {
 	for id, row := range c.rows {
 		if err := b.AddPathRow(row.path, c.masks[id*width:(id+1)*width], row.missing); err != nil {
 			return nil, err
+		}
+		if row.within > 0 {
+			if err := b.KeepWithin(row.path, row.within); err != nil {
+				return nil, err
+			}
 		}
 	}
 	for _, p := range c.ports {

@@ -3,6 +3,7 @@ package policy
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -196,6 +197,45 @@ func TestCompileParameters(t *testing.T) {
 				t.Errorf("got %s, want %s", s, c.want)
 			}
 		})
+	}
+}
+
+// The folder a value given at start lies in holds its paths on the host too, wherever symbolic links would lead.
+func TestCompileParametersWithin(t *testing.T) {
+	d := mustParse(t, policyText(7, "variables: {data: [/srv/a, /srv/b], sub: [x, y]}", "parameters: [{name: data, within: [/srv, /srv/web, /var/lib/]}, {name: any, within: [/]}, home]",
+		`layers: [{paths: [{allow: [read_file], at: ["${data}", "${home}", "${any}", "${data}/${sub}", "/chroot/${data}", "/mnt/${sub}/${data}", "/srv/web/own"]}]}, {paths: [{allow: [read_file], at: ["${data}"]}]}]`))
+	for _, c := range []struct {
+		data string
+		want map[string]int
+	}{
+		{"", map[string]int{
+			"/srv/a": 0, "/srv/b": 0, "/srv/a/x": 0, "/srv/a/y": 0, "/srv/b/x": 0, "/srv/b/y": 0, "/chroot/srv/a": 0, "/chroot/srv/b": 0,
+			"/mnt/x/srv/a": 0, "/mnt/x/srv/b": 0, "/mnt/y/srv/a": 0, "/mnt/y/srv/b": 0, "/srv/web/own": 0,
+		}},
+		{"/srv/web/shop", map[string]int{
+			"/srv/web/shop": 8, "/srv/web/shop/x": 8, "/srv/web/shop/y": 8, "/chroot/srv/web/shop": 15,
+			"/mnt/x/srv/web/shop": 14, "/mnt/y/srv/web/shop": 14, "/srv/web/own": 0,
+		}},
+		{"/var/lib", map[string]int{
+			"/var/lib": 8, "/var/lib/x": 8, "/var/lib/y": 8, "/chroot/var/lib": 15, "/mnt/x/var/lib": 14, "/mnt/y/var/lib": 14, "/srv/web/own": 0,
+		}},
+	} {
+		given := map[string]string{"home": "/h", "any": "/o"}
+		if c.data != "" {
+			given["data"] = c.data
+		}
+		compiled, err := Compile(d.Resource.GetLandlockPolicy(), CompileOptions{Parameters: given, Document: d})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.want["/h"], c.want["/o"] = 0, 0
+		got := make(map[string]int)
+		for _, r := range compiled.Profile.Paths {
+			got[r.Path] = r.Within
+		}
+		if !maps.Equal(got, c.want) {
+			t.Errorf("data %q: %v, want %v", c.data, got, c.want)
+		}
 	}
 }
 

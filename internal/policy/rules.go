@@ -15,6 +15,7 @@ type ruleSet struct {
 	*reporter
 	values map[string][]string // of the document's variables
 	used   map[string]bool     // names that a path used; may be nil
+	bounds map[string]string   // folders that values given at start must lie in; may be nil
 	abi    int                 // of the document
 	layer  *profile.Layer
 	strict bool // the document's own layer: what it does not handle is an error
@@ -23,7 +24,9 @@ type ruleSet struct {
 	clean func(path string) bool // knows some paths to be clean; may be nil
 
 	path func(rule, at int, path string, access profile.Access, quiet bool, missing profile.Missing)
-	port func(rule int, first, last uint16, access profile.Access, quiet bool)
+	// within follows path: the first n bytes name a folder that symbolic links must not lead out of. May be nil.
+	within func(n int)
+	port   func(rule int, first, last uint16, access profile.Access, quiet bool)
 }
 
 // access reads what a rule grants in the layer; ok is false when it is nothing.
@@ -82,9 +85,13 @@ func (s *ruleSet) paths(rules []*apiv1.PathRule, p *place) {
 		for j, text := range rule.GetAt() {
 			member := at.at(j)
 			if hasVariable(text) {
-				s.expand(text, &member, func(path string) {
-					if ok {
-						s.path(i, j, path, access, quiet, missing)
+				s.expand(text, &member, func(path, folder string) {
+					if !ok {
+						return
+					}
+					s.path(i, j, path, access, quiet, missing)
+					if s.within != nil && folder != "" && beneath(path, folder) {
+						s.within(len(folder))
 					}
 				})
 			} else if path, good := s.plainPath(text, &member); good && ok {
@@ -111,8 +118,8 @@ func (s *ruleSet) plainPath(text string, p *place) (string, bool) {
 	return clean, true
 }
 
-// expand calls f with each clean path a text with variables stands for.
-func (s *ruleSet) expand(text string, p *place, f func(path string)) {
+// expand calls f with each clean path a text with variables stands for, and the folder that must hold it, if any.
+func (s *ruleSet) expand(text string, p *place, f func(path, folder string)) {
 	if len(text) > 4*MaxPathBytes {
 		s.addf(codeBadPath, p, "path of %d bytes, at most %d: %q", len(text), MaxPathBytes, clip(text))
 		return
@@ -139,14 +146,14 @@ func (s *ruleSet) expand(text string, p *place, f func(path string)) {
 		s.tooManyPaths(p)
 		return
 	}
-	t.expand(s.values, func(path string) bool {
+	t.expand(s.values, func(path string, chosen []string) bool {
 		*s.room--
 		clean, err := cleanPath(path)
 		if err != nil {
 			s.addf(codeBadPath, p, "%v", err)
 			return false
 		}
-		f(clean)
+		f(clean, t.within(chosen, s.bounds))
 		return true
 	})
 }

@@ -52,13 +52,14 @@ func parseTemplate(s string) (template, error) {
 // expand calls f with every text the template stands for, the last variable
 // turning fastest; f ends it by returning false. A variable that stands twice
 // has one value at a time.
-func (t template) expand(values map[string][]string, f func(string) bool) bool {
+// It is also given the values of vars.
+func (t template) expand(values map[string][]string, f func(text string, chosen []string) bool) bool {
 	return t.expandFrom(make([]string, len(t.vars)), 0, t.literals[0], values, f)
 }
 
-func (t template) expandFrom(chosen []string, i int, head string, values map[string][]string, f func(string) bool) bool {
+func (t template) expandFrom(chosen []string, i int, head string, values map[string][]string, f func(string, []string) bool) bool {
 	if i == len(t.vars) {
-		return f(head)
+		return f(head, chosen)
 	}
 	choices := values[t.vars[i]]
 	if j := slices.Index(t.vars[:i], t.vars[i]); j >= 0 {
@@ -71,6 +72,25 @@ func (t template) expandFrom(chosen []string, i int, head string, values map[str
 		}
 	}
 	return true
+}
+
+// within gives the folder of one text of the template that a bounded value keeps it in, "" for none: what stands
+// before the value and the value's folder. Of several the longest.
+func (t template) within(chosen []string, bounds map[string]string) string {
+	if len(bounds) == 0 {
+		return ""
+	}
+	longest, head := "", ""
+	for i, name := range t.vars {
+		head += t.literals[i]
+		if dir, ok := bounds[name]; ok {
+			if clean, err := cleanPath(head + dir); err == nil && len(clean) > len(longest) {
+				longest = clean
+			}
+		}
+		head += chosen[i]
+	}
+	return longest
 }
 
 // count tells how many texts the template stands for, at most limit+1.

@@ -76,7 +76,7 @@ func (r *reporter) variables(sets map[string]*apiv1.StringList, params []*apiv1.
 			continue
 		}
 		for _, v := range set {
-			if _, err := parameterValue(param, v); err != nil {
+			if _, _, err := parameterValue(param, v); err != nil {
 				r.addf(codeBadParameter, &here, "the default of parameter %s: %v", name, err)
 				break
 			}
@@ -110,25 +110,30 @@ func checkMember(v string) error {
 	return nil
 }
 
-// parameterValue checks a value given for a parameter and gives the clean path.
-func parameterValue(param *apiv1.Parameter, v string) (string, error) {
+// parameterValue checks a value given for a parameter and gives the clean path,
+// and the folder of within it lies in: the longest; "" when the parameter has no within.
+func parameterValue(param *apiv1.Parameter, v string) (path, within string, err error) {
 	clean, err := cleanPath(v)
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	if len(param.GetWithin()) == 0 {
-		return clean, nil
+		return clean, "", nil
 	}
 	for _, w := range param.GetWithin() {
-		if dir, err := cleanPath(w); err == nil && beneath(clean, dir) {
-			return clean, nil
+		if dir, err := cleanPath(w); err == nil && beneath(clean, dir) && len(dir) > len(within) {
+			within = dir
 		}
 	}
-	return "", fmt.Errorf("%q is not within %s", clip(v), clip(strings.Join(param.GetWithin(), ", ")))
+	if within != "" {
+		return clean, within, nil
+	}
+	return "", "", fmt.Errorf("%q is not within %s", clip(v), clip(strings.Join(param.GetWithin(), ", ")))
 }
 
-// setParameters puts the values given at start in place of the stand-ins.
-func (r *reporter) setParameters(values map[string][]string, spec *apiv1.LandlockSpec, given map[string]string, p *place) {
+// setParameters puts the values given at start in place of the stand-ins. It gives the folders they must lie in.
+func (r *reporter) setParameters(values map[string][]string, spec *apiv1.LandlockSpec, given map[string]string, p *place) map[string]string {
+	bounds := make(map[string]string)
 	declared := make([]string, 0, len(spec.GetParameters()))
 	at := p.key("parameters")
 	for i, param := range spec.GetParameters() {
@@ -142,16 +147,20 @@ func (r *reporter) setParameters(values map[string][]string, spec *apiv1.Landloc
 			}
 			continue
 		}
-		clean, err := parameterValue(param, v)
+		clean, within, err := parameterValue(param, v)
 		if err != nil {
 			r.addf(codeBadParameter, &here, "parameter %s: %v", name, err)
 			continue
 		}
 		values[name] = []string{clean}
+		if within != "" {
+			bounds[name] = within
+		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		if !slices.Contains(declared, name) {
 			r.addf(codeBadParameter, &at, "the policy has no parameter %q%s", clip(name), suggest(name, declared))
 		}
 	}
+	return bounds
 }
