@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"errors"
+	"os"
 	"time"
 
 	"policyd.dev/policyd/enforce/spawn"
@@ -175,6 +176,23 @@ func (m *Manager) makeSpare(id string, kind spareKind) (_ *spare, err error) {
 		return nil, err
 	}
 	return made, nil
+}
+
+// intact tells whether nobody has tidied away what was made in advance.
+func (m *Manager) intact(sp *spare) bool {
+	paths := []string{sp.group.Path()} // "" of a supervised one
+	if sp.io.in == nil || m.supervised() {
+		paths = append(paths, m.logs.folder(sp.id))
+	}
+	for _, path := range paths {
+		if path == "" {
+			continue
+		}
+		if _, err := os.Lstat(path); err != nil {
+			return false
+		}
+	}
+	return true
 }
 
 // removeSpare removes what no sandbox has been started in, or nothing is left of.

@@ -108,6 +108,10 @@ func (m *Manager) begin(ctx context.Context, b *box, r *Request, cmd *spawn.Comm
 	if cmd.Path, err = spawn.LookPathAs(cmd.Credential, cmd.Argv[0], cmd.Env, cmd.Dir); err != nil {
 		return err
 	}
+	if sp != nil && !m.intact(sp) {
+		m.removeSpare(sp)
+		sp = nil
+	}
 	if sp == nil {
 		if sp, err = m.makeSpare(b.id, r.spareKind(sess == nil)); err != nil {
 			return err
