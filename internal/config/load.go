@@ -76,7 +76,7 @@ func Parse(name string, src []byte, uid int) (*Config, error) {
 }
 
 // unknownField is how the YAML library says that a key does not exist, in terms of Go.
-var unknownField = regexp.MustCompile(`^field (.*) not found in type \S+$`)
+var unknownField = regexp.MustCompile(`(?s)^field (.*?) not found in type .*$`)
 
 // positioned puts file:line:column before each message of a YAML error.
 func positioned(name string, err error) error {
