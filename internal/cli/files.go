@@ -82,6 +82,9 @@ func expand(name string) ([]string, error) {
 func WriteAtomically(path string, mode fs.FileMode, write func(io.Writer) error) (err error) {
 	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
+		if at, ok := errors.AsType[*fs.PathError](err); ok {
+			at.Path = path // not the name that nobody gave
+		}
 		return err
 	}
 	defer func() {
