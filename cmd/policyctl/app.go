@@ -217,6 +217,9 @@ func exactly(names ...string) cobra.PositionalArgs {
 			return fmt.Errorf("%s is missing", strings.Join(names[len(args):], " and "))
 		}
 		if len(args) > len(names) {
+			if cmd.Flags().Lookup("file") != nil {
+				return fmt.Errorf("argument %q is one too many; files are given by -f", args[len(names)])
+			}
 			return fmt.Errorf("argument %q is one too many", args[len(names)])
 		}
 		return nil
@@ -224,6 +227,12 @@ func exactly(names ...string) cobra.PositionalArgs {
 }
 
 func none(cmd *cobra.Command, args []string) error { return exactly()(cmd, args) }
+
+// flagsOfProgram is the error of a flag of a command that takes a program: most
+// often it is the program's, and the -- before it was forgotten.
+func flagsOfProgram(_ *cobra.Command, err error) error {
+	return fmt.Errorf("%w; the program and its arguments stand after --", err)
+}
 
 // splitCommand cuts arguments at "--": what stands before, and the program with
 // its arguments.

@@ -87,6 +87,9 @@ func newCheck(a *app) *cobra.Command {
 			if errors.Is(err, decide.ErrQuestion) {
 				return cli.Usage(err)
 			}
+			if errors.Is(err, os.ErrNotExist) && words[0] == "exec" && !strings.Contains(words[1], "/") {
+				return fmt.Errorf("%w in this folder: give the program's path, PATH is not searched", err)
+			}
 			if err != nil {
 				return err
 			}

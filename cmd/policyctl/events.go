@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -63,7 +64,13 @@ func newEvents(a *app) *cobra.Command {
 // event prints an entry on a line; columns have room for what is usual, since
 // entries come one by one.
 func (a *app) event(e *apiv1.Event, wide bool) error {
-	line := fmt.Sprintf("%6d  %s  %-8s  %-10s  %-24s  %s", e.GetSeq(), stamp(e.GetTime()), e.GetType(), e.GetActor(), e.GetSubject(), e.GetMessage())
+	message := e.GetMessage()
+	if message == "" && !wide { // say which tag, which number
+		few := maps.Clone(e.GetAttributes())
+		delete(few, "digest")
+		message = labelText(few)
+	}
+	line := fmt.Sprintf("%6d  %s  %-8s  %-10s  %-24s  %s", e.GetSeq(), stamp(e.GetTime()), e.GetType(), e.GetActor(), e.GetSubject(), message)
 	if wide {
 		line += fmt.Sprintf("  [%s] request=%s hash=%x", labelText(e.GetAttributes()), e.GetRequestId(), e.GetHash())
 	}

@@ -54,6 +54,7 @@ func newExec(a *app) *cobra.Command {
 			return a.confine(cmd.Context(), strings.Join(before, ""), files, set, program, verbose)
 		},
 	}
+	cmd.SetFlagErrorFunc(flagsOfProgram)
 	f := cmd.Flags()
 	f.StringArrayVarP(&files, "file", "f", nil, "take the policy of this file; may be repeated for its fragments")
 	f.StringArrayVar(&sets, "set", nil, "value of a parameter, NAME=VALUE; may be repeated")

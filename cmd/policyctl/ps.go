@@ -71,7 +71,7 @@ func listSandboxes(ctx context.Context, c *cli.Client, all bool, policyName stri
 func (a *app) sandboxTable(list []*apiv1.Sandbox, wide bool) error {
 	titles := []string{"ID", "POLICY", "STATE", "PID", "UID", "AGE", "NOTES", "COMMAND"}
 	if wide {
-		titles = []string{"ID", "POLICY", "STATE", "PID", "UID", "AGE", "OWNER", "DIRECTORY", "CGROUP", "NOTES", "COMMAND"}
+		titles = []string{"ID", "POLICY", "STATE", "PID", "UID", "AGE", "OWNER", "DIRECTORY", "CGROUP", "COMMAND", "NOTES"}
 	}
 	rows := cli.NewRows(a.out, titles...)
 	for _, s := range list {
@@ -80,12 +80,14 @@ func (a *app) sandboxTable(list []*apiv1.Sandbox, wide bool) error {
 			pid = fmt.Sprint(s.GetPid())
 		}
 		cells := []string{s.GetId(), sandboxPolicy(s), stateText(s), pid, fmt.Sprint(s.GetUid()), age(s.GetCreated())}
-		command := clip(strings.Join(s.GetArgv(), " "), 60)
+		command := strings.Join(s.GetArgv(), " ")
 		if wide {
-			cells = append(cells, s.GetOwner(), s.GetDirectory(), s.GetCgroup())
-			command = strings.Join(s.GetArgv(), " ")
+			// Notes name every path, so they come last: no column waits for them.
+			cells = append(cells, s.GetOwner(), s.GetDirectory(), s.GetCgroup(), command, notes(s, wide))
+		} else {
+			cells = append(cells, notes(s, wide), clip(command, 60))
 		}
-		rows.Add(append(cells, notes(s, wide), command)...)
+		rows.Add(cells...)
 	}
 	return rows.Flush()
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"policyd.dev/policyd/internal/buildinfo"
 	"policyd.dev/policyd/internal/cli"
 	"policyd.dev/policyd/internal/paths"
 )
@@ -41,6 +42,10 @@ func newRoot(a *app) *cobra.Command {
 		},
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
+	root.SetUsageTemplate(usageTemplate(root.UsageTemplate()))
+	root.Version = buildinfo.Version
+	root.SetVersionTemplate("policyctl {{.Version}}\n")
+	root.Flags().Bool("version", false, "print the version and exit")
 	root.SetIn(a.in)
 	root.SetOut(a.out)
 	root.SetErr(a.err)
@@ -77,6 +82,13 @@ func newRoot(a *app) *cobra.Command {
 	root.InitDefaultHelpCmd()
 	a.markRunning(root)
 	return root
+}
+
+// usageTemplate is cobra's without the second line of usage that it gives to
+// commands which have others beneath them.
+func usageTemplate(s string) string {
+	s = strings.Replace(s, "{{if .HasAvailableSubCommands}}\n  {{.CommandPath}} [command]{{end}}", "", 1)
+	return strings.Replace(s, "[command] --help", "COMMAND --help", 1)
 }
 
 // exitCodes is the table of exit codes as text.

@@ -74,6 +74,7 @@ func newRun(a *app) *cobra.Command {
 			return a.attach(cmd.Context(), spec, o.tty, o.verbose)
 		},
 	}
+	cmd.SetFlagErrorFunc(flagsOfProgram)
 	f := cmd.Flags()
 	f.StringArrayVar(&o.sets, "set", nil, "value of a parameter, NAME=VALUE; may be repeated")
 	f.StringArrayVarP(&o.env, "env", "e", nil, "environment, NAME=VALUE, or NAME to copy the caller's; may be repeated")

@@ -58,7 +58,11 @@ func newValidate(a *app) *cobra.Command {
 				return &cli.Exit{Code: cli.ExitRefused}
 			}
 			if form == cli.Table {
-				a.say("%s well", count(len(p.docs), "document is", "documents are"))
+				remarks := ""
+				if n := len(res.Findings); n > 0 {
+					remarks = ", with " + count(n, "warning", "warnings")
+				}
+				a.say("%s well%s", count(len(p.docs), "document is", "documents are"), remarks)
 			}
 			return nil
 		},
