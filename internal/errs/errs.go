@@ -45,6 +45,8 @@ var (
 
 // What this host cannot do.
 var (
+	// ErrNoDescriptors: the limit of open files of policyd (EMFILE) or of the host (ENFILE) is reached.
+	ErrNoDescriptors = errors.New("policyd may open no more files (its limit is RLIMIT_NOFILE, LimitNOFILE= of a service)")
 	// ErrLandlockNotBuilt: the kernel has no Landlock (ENOSYS).
 	ErrLandlockNotBuilt = errors.New("landlock is not built into this kernel")
 	// ErrLandlockDisabled: Landlock is not among the active LSMs (EOPNOTSUPP).

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"syscall"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
@@ -30,6 +31,7 @@ type codeRow struct {
 var codeTable = []codeRow{
 	{errs.ErrNotAllowed, codes.PermissionDenied, "NOT_ALLOWED"},
 	{errs.ErrLimit, codes.ResourceExhausted, "LIMIT"},
+	{errs.ErrNoDescriptors, codes.ResourceExhausted, "NO_DESCRIPTORS"},
 	{errs.ErrRequestReused, codes.InvalidArgument, "REQUEST_ID_REUSED"},
 	{errs.ErrVersionMismatch, codes.Aborted, "VERSION_MISMATCH"},
 	{errs.ErrReferenced, codes.FailedPrecondition, "REFERENCED"},
@@ -88,7 +90,16 @@ func toStatus(err error, requestID string) (st *status.Status, known bool) {
 	}
 	row, known := lookupCode(err)
 	text := err.Error()
-	if !known {
+	switch {
+	// Any step may be the one that meets it. What an error without a row says besides stays here.
+	case !errors.Is(err, errs.ErrNoDescriptors) && (errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)):
+		row, _ = lookupCode(errs.ErrNoDescriptors)
+		text = errs.ErrNoDescriptors.Error()
+		if known {
+			text += ": " + err.Error()
+		}
+		known = true
+	case !known:
 		row = codeRow{code: codes.Internal, reason: ReasonInternal}
 		text = "internal error; policyd's log has it under request id " + requestID
 	}

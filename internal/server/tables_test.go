@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -112,6 +113,20 @@ func TestToStatus(t *testing.T) {
 	// The exact reason wins over the broad one, whatever wraps what.
 	st, _ := toStatus(fmt.Errorf("%w: %w", errs.ErrStart, errs.ErrProgramNotFound), "")
 	wantStatus(t, st.Err(), codes.NotFound, "PROGRAM_NOT_FOUND")
+
+	// A want of descriptors is told whatever wraps it, and nothing else of an error without a row.
+	for _, errno := range []error{syscall.EMFILE, syscall.ENFILE} {
+		for _, err := range []error{
+			&os.PathError{Op: "open", Path: "/var/lib/secret", Err: errno}, fmt.Errorf("%w: fork: %w", errs.ErrStart, errno),
+			fmt.Errorf("%w: %w", errs.ErrContainment, errno), fmt.Errorf("%w: %w", errs.ErrNoDescriptors, errno),
+		} {
+			st, known := toStatus(err, "")
+			if !known || strings.Contains(st.Message(), "secret") {
+				t.Errorf("%v: known %v, %q", err, known, st.Message())
+			}
+			wantStatus(t, st.Err(), codes.ResourceExhausted, "NO_DESCRIPTORS")
+		}
+	}
 
 	st, known := toStatus(errors.New("open /var/lib/secret: password is hunter2"), "id-2")
 	if known || strings.Contains(st.String(), "hunter2") || !strings.Contains(st.Message(), "id-2") {
