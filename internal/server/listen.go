@@ -87,7 +87,11 @@ func lockSocket(path string) (*os.File, error) {
 // bindUnix wants the lock. Whoever still accepts connections there without it is not a policyd, and is left alone.
 func bindUnix(path string, mode fs.FileMode, gid int) (*net.UnixListener, error) {
 	if info, err := os.Lstat(path); err == nil {
-		if info.Mode().Type() != fs.ModeSocket {
+		switch info.Mode().Type() {
+		case fs.ModeSocket:
+		case fs.ModeSymlink:
+			return nil, errors.New("a symbolic link has this name, and none is followed; name the place itself, or remove the link")
+		default:
 			return nil, errors.New("something that is not a socket has this name")
 		}
 		c, err := net.DialTimeout("unix", path, time.Second)

@@ -120,7 +120,23 @@ func TestListenUnixRefuses(t *testing.T) {
 	if err := os.Chmod(open, 0o777); err != nil {
 		t.Fatal(err)
 	}
+	live, err := net.Listen("unix", filepath.Join(dir, "live"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer live.Close()
+	links := map[string]string{}
+	for name, to := range map[string]string{"dangling": "nowhere", "to-live": "live", "to-file": "file", "loop": "loop"} {
+		links[name] = filepath.Join(dir, name)
+		if err := os.Symlink(to, links[name]); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for path, want := range map[string]string{
+		links["dangling"]:              "a symbolic link has this name",
+		links["to-live"]:               "a symbolic link has this name",
+		links["to-file"]:               "a symbolic link has this name",
+		links["loop"]:                  "a symbolic link has this name",
 		"":                             "abstract",
 		"@policyd":                     "abstract",
 		"\x00policyd":                  "abstract",
@@ -141,6 +157,14 @@ func TestListenUnixRefuses(t *testing.T) {
 	}
 	if _, err := os.Lstat(file); err != nil {
 		t.Error("a file of that name was removed")
+	}
+	for name, path := range links {
+		if _, err := os.Readlink(path); err != nil {
+			t.Errorf("the link %s was removed: %v", name, err)
+		}
+	}
+	if _, err := os.Lstat(filepath.Join(dir, "nowhere")); err == nil {
+		t.Error("a socket was made behind a link")
 	}
 }
 
