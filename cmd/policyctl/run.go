@@ -44,7 +44,8 @@ func newRun(a *app) *cobra.Command {
 			"With --tty the program gets a terminal of its own, of the size of this one. SIGINT, SIGTERM,\n" +
 			"SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM and SIGCONT are handed on to the program. At a terminal\n" +
 			"without --tty a second ^C within 3 seconds ends every process of the sandbox, a third leaves at\n" +
-			"once. When nobody reads the output any more, the program gets SIGPIPE.\n\n" +
+			"once. When nobody reads the output any more, the program gets SIGPIPE. When policyctl goes away or\n" +
+			"--timeout passes (exit code 124), it gets SIGHUP and is ended soon after.\n\n" +
 			"--detach prints the sandbox's id and leaves; see logs, wait and kill.",
 		Example: "  policyctl run web -- nginx -g 'daemon off;'\n" +
 			"  policyctl run shell --tty --rm -- /bin/bash\n" +
@@ -156,10 +157,11 @@ func (a *app) attach(ctx context.Context, spec *apiv1.SandboxSpec, tty, verbose 
 	pipe := make(chan os.Signal, 1)
 	signal.Notify(pipe, syscall.SIGPIPE)
 
+	id := ""
 	at := &cli.Attached{
 		Client: c, Stdin: a.in, Stdout: a.out, Stderr: a.err,
 		Signals: signals, Interactive: !tty && cli.IsTerminal(a.in),
-		Started: func(s *apiv1.Sandbox) { a.tellRecord(s, verbose) }, Notice: a.note,
+		Started: func(s *apiv1.Sandbox) { id = s.GetId(); a.tellRecord(s, verbose) }, Notice: a.note,
 	}
 	if tty {
 		in, ok := a.in.(*os.File)
@@ -181,6 +183,9 @@ func (a *app) attach(ctx context.Context, spec *apiv1.SandboxSpec, tty, verbose 
 	if at.Terminal != nil {
 		at.Terminal.Restore()
 		a.raw = false
+	}
+	if err != nil && id != "" && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return &cli.Exit{Code: cli.ExitTimedOut, Err: fmt.Errorf("gave up after %v: sandbox %s gets SIGHUP and is ended soon after", a.timeout, id)}
 	}
 	if err != nil {
 		return err
