@@ -129,6 +129,46 @@ func detect(t *testing.T, name string) Containment {
 	return c
 }
 
+// TestSweepRoots: what killed policyds leave is removed by the next one, but for
+// what is in use.
+func TestSweepRoots(t *testing.T) {
+	testkernel.Each(t, testkernel.Landlock, func(t *testing.T) {
+		testkernel.RequireRoot(t)
+		other := detect(t, "cgroup")
+		held, err := other.NewGroup("held")
+		if err != nil {
+			t.Fatal(err)
+		}
+		empty, foreign := filepath.Join(filepath.Dir(other.Root()), "policyd-000000000000"), filepath.Join(filepath.Dir(other.Root()), "policyd-not-of-ours")
+		for _, dir := range []string{empty, foreign} {
+			if err := os.Mkdir(dir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			defer os.Remove(dir)
+		}
+		detect(t, "cgroup")
+		if _, err := os.Stat(empty); !os.IsNotExist(err) {
+			t.Errorf("an empty root is left: %v", err)
+		}
+		for _, path := range []string{foreign, held.Path()} {
+			if _, err := os.Stat(path); err != nil {
+				t.Errorf("%s was removed: %v", path, err)
+			}
+		}
+		if err := held.Remove(); err != nil {
+			t.Error(err)
+		}
+		detect(t, "cgroup") // removes the other's root, which is empty now
+		again, err := other.NewGroup("again")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(again.Remove(), other.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestCgroupRoot: as root, with cgroup v2 alone (the guest) or beside v1.
 func TestCgroupRoot(t *testing.T) {
 	testkernel.Each(t, testkernel.Landlock, func(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -48,6 +49,9 @@ func newCgroups(o Options) (*cgroups, error) {
 	if err := c.try(); err != nil {
 		return nil, err
 	}
+	if o.CgroupRoot == "" && o.StateDir != "" {
+		c.sweepRoots()
+	}
 	return c, nil
 }
 
@@ -70,8 +74,10 @@ func rootName(state string) (string, error) {
 		return "", &os.PathError{Op: "stat", Path: path, Err: err}
 	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%d %d %s", st.Dev, st.Ino, path))
-	return "policyd-" + hex.EncodeToString(sum[:6]), nil
+	return rootPrefix + hex.EncodeToString(sum[:6]), nil
 }
+
+const rootPrefix = "policyd-"
 
 // try makes a group and forks into it. The program does not exist, so that the
 // errno tells what fork said: a cgroup that may not be entered is EACCES, EBUSY
@@ -107,6 +113,19 @@ func (c *cgroups) sweepProbes() {
 	old, _ := filepath.Glob(filepath.Join(c.root, probePrefix+"*"))
 	for _, path := range old {
 		_ = os.Remove(path) // never one with a process in it
+	}
+}
+
+// sweepRoots removes the roots beside ours that have no group in them: of policyds
+// that were killed, whose state folders may be gone. A policyd that is there makes
+// its own again with its next group.
+func (c *cgroups) sweepRoots() {
+	digest := strings.Repeat("[0-9a-f]", len(filepath.Base(c.root))-len(rootPrefix))
+	roots, _ := filepath.Glob(filepath.Join(filepath.Dir(c.root), rootPrefix+digest))
+	for _, path := range roots {
+		if path != c.root {
+			_ = unix.Rmdir(path) // never one with a process or a group in it
+		}
 	}
 }
 
@@ -156,7 +175,7 @@ func (c *cgroups) NewGroup(id string) (Group, error) {
 func (c *cgroups) newGroup(id string) (*cgroupGroup, error) {
 	path := filepath.Join(c.root, id)
 	err := os.Mkdir(path, 0o755)
-	if errors.Is(err, fs.ErrNotExist) { // somebody tidied up
+	for tries := 0; errors.Is(err, fs.ErrNotExist) && tries < 3; tries++ { // somebody tidied up
 		if err = os.Mkdir(c.root, 0o755); err == nil || errors.Is(err, fs.ErrExist) {
 			err = os.Mkdir(path, 0o755)
 		}
