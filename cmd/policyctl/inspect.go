@@ -38,6 +38,7 @@ type inspectedLayer struct {
 type inspectedRow struct {
 	Path    string     `json:"path,omitempty"`
 	Missing string     `json:"missing,omitempty"`
+	Within  string     `json:"within,omitempty"` // folder that symbolic links must not lead out of
 	First   *uint16    `json:"first,omitempty"`
 	Last    *uint16    `json:"last,omitempty"`
 	Access  [][]string `json:"access"` // rights granted, one list for each layer
@@ -109,7 +110,11 @@ func (a *app) inspectTable(p *profile.Profile, digest string) error {
 		fmt.Fprintln(a.out)
 		rows = cli.NewRows(a.out, "PATH", "LAYER", "GRANTS", "MISSING")
 		for _, r := range p.Paths {
-			addMasks(rows, p, profile.FS, r.Path, r.Access, r.Missing.String())
+			missing := r.Missing.String()
+			if r.Within > 0 {
+				missing += ", not out of " + r.Path[:r.Within]
+			}
+			addMasks(rows, p, profile.FS, r.Path, r.Access, missing)
 		}
 		if err := rows.Flush(); err != nil {
 			return err
@@ -161,7 +166,7 @@ func inspection(p *profile.Profile, digest string) *inspected {
 		})
 	}
 	for _, r := range p.Paths {
-		row := inspectedRow{Path: r.Path, Missing: r.Missing.String()}
+		row := inspectedRow{Path: r.Path, Missing: r.Missing.String(), Within: r.Path[:r.Within]}
 		row.masks(profile.FS, r.Access)
 		out.Paths = append(out.Paths, row)
 	}

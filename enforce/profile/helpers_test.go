@@ -3,6 +3,7 @@ package profile
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 )
 
@@ -69,7 +70,11 @@ func randomProfile(r *rand.Rand) *Profile {
 		l := &layers[i]
 		access := l.FS & randomMask(r, FS)
 		if quiet := l.QuietFS != 0 && r.IntN(3) == 0; quiet || access != 0 {
-			b.AddPath(i, randomPath(r), access, quiet, Missing(r.IntN(2)))
+			path := randomPath(r)
+			b.AddPath(i, path, access, quiet, Missing(r.IntN(2)))
+			if n := strings.LastIndexByte(path, '/'); n > 0 && r.IntN(4) == 0 {
+				b.KeepWithin(path, n)
+			}
 		}
 		first := uint16(r.IntN(20))
 		if access := l.Net & randomMask(r, Net); access != 0 {

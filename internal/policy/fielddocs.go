@@ -36,7 +36,7 @@ var fieldDocs = map[string]string{
 	"Metadata.labels":         "Labels select documents in lists; they have no effect on enforcement.",
 	"Metadata.name":           "Name: 1 to 63 characters a-z 0-9 - . and, for fragments, one \"/\" between a collection and a name (std/base). Starts and ends with a letter or digit.",
 	"Parameter":               "Parameter is a variable with a value given at start. YAML: a plain name, or {name, within}.",
-	"Parameter.within":        "Values must be one of these paths or lie beneath one. Empty: any absolute path.",
+	"Parameter.within":        "Values must be one of these paths or lie beneath one, also after symbolic links were followed. Empty: any absolute path.",
 	"PathRule":                "PathRule grants rights on files and what lies beneath directories.",
 	"PathRule.allow":          "Rights by name, group or 0x mask.",
 	"PathRule.at":             "Absolute paths; may hold ${variable}.",

@@ -396,7 +396,7 @@ func (x *StringList) GetValues() []string {
 type Parameter struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Values must be one of these paths or lie beneath one. Empty: any absolute path.
+	// Values must be one of these paths or lie beneath one, also after symbolic links were followed. Empty: any absolute path.
 	Within        []string `protobuf:"bytes,2,rep,name=within,proto3" json:"within,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
