@@ -61,6 +61,13 @@ func (c *Connections) take(id *Identity) (release func(), err error) {
 	}, nil
 }
 
+// tell logs why a connection that is not counted was refused.
+func (c *Connections) tell(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.refused(err)
+}
+
 // refused wants mu.
 func (c *Connections) refused(err error) {
 	c.untold++

@@ -34,6 +34,7 @@ func (t *transport) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInf
 	if uc, ok := raw.(*net.UnixConn); ok {
 		id, err := unixIdentity(uc)
 		if err != nil {
+			t.open.tell(err)
 			return nil, nil, err
 		}
 		release, err := t.open.take(id)

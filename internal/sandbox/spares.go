@@ -3,6 +3,7 @@ package sandbox
 import (
 	"errors"
 	"os"
+	"syscall"
 	"time"
 
 	"policyd.dev/policyd/enforce/spawn"
@@ -88,6 +89,9 @@ func (m *Manager) fillSpares() {
 	for {
 		pause := sparePause
 		if err := m.makeSpares(); err != nil {
+			if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
+				m.removeSpares() // connections and starts need the descriptors more
+			}
 			// A full disk, say: the next start tells who asked for it.
 			m.cfg.Log.Warn("nothing could be made ready for sandboxes", "error", err)
 			pause = spareRetry
