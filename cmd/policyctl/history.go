@@ -54,7 +54,7 @@ func (a *app) historyTable(list []*apiv1.VersionInfo) error {
 	for _, v := range list {
 		message := v.GetMessage()
 		if v.GetDeleted() {
-			message = "(deleted) " + message
+			message = strings.TrimSpace("(deleted) " + message)
 		}
 		rows.Add(title(v)[len(words[v.GetKind()])+1:], strings.Join(v.GetTags(), ","), v.GetAuthor(), stamp(v.GetCreated()), shortDigest(v.GetDigest()), message)
 	}

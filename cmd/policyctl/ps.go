@@ -114,8 +114,8 @@ func stateText(s *apiv1.Sandbox) string {
 	return "?"
 }
 
-// notes says what a person should know of a sandbox.
-func notes(s *apiv1.Sandbox, wide bool) string {
+// warnings says what of its policy a sandbox goes without.
+func warnings(s *apiv1.Sandbox, wide bool) []string {
 	var out []string
 	if n := len(s.GetMissing()); n > 0 {
 		if wide {
@@ -135,6 +135,12 @@ func notes(s *apiv1.Sandbox, wide bool) string {
 	for _, l := range s.GetLogLost() {
 		out = append(out, "not logged as asked: "+l)
 	}
+	return out
+}
+
+// notes says what a person should know of a sandbox.
+func notes(s *apiv1.Sandbox, wide bool) string {
+	out := warnings(s, wide)
 	if wide {
 		for _, p := range s.GetSkipped() {
 			out = append(out, "skipped "+p)

@@ -154,7 +154,7 @@ func usageTable(w io.Writer, usages []*apiv1.UsageResponse_Usage, share map[stri
 		}
 		cpu := (time.Duration(u.GetCpuUsec()) * time.Microsecond).Round(10 * time.Millisecond)
 		rows.Add(s.GetId(), sandboxPolicy(s), fmt.Sprint(u.GetProcesses()), size(u.GetMemory()), percent, cpu.String(),
-			size(u.GetLogBytes()), notes(s, false), clip(strings.Join(s.GetArgv(), " "), 60))
+			size(u.GetLogBytes()), strings.Join(warnings(s, false), ", "), clip(strings.Join(s.GetArgv(), " "), 60))
 	}
 	return rows.Flush()
 }
