@@ -142,7 +142,7 @@ func TestMessageTooLarge(t *testing.T) {
 	}
 }
 
-// The interface carries UTF-8 alone; what is not is named, not what the encoder says.
+// The interface carries UTF-8 alone; what is not is named as the command line has it, not as the encoder says.
 func TestNotUTF8(t *testing.T) {
 	f := &clitest.Fake{}
 	f.Serve(t)
@@ -152,22 +152,42 @@ func TestNotUTF8(t *testing.T) {
 	}
 	defer c.Close()
 	req := &apiv1.StartRequest{Spec: &apiv1.SandboxSpec{
-		Ref: "web", Argv: []string{"ls", "b\xff"}, Parameters: map[string]string{"a": "/\xfe"},
+		Ref: "we\xc0b", Argv: []string{"l\xe9", "caf\xc3\xa9", "b\xff"}, Parameters: map[string]string{"a": "/\xfe", "\x80": "1", "b": "2"},
+		Environment: []string{"A=1", "B=\xfd", "\xfc=1"}, Directory: "/\xed\xa0\x80", User: "\xf8", Group: "\xf9",
 	}}
 	stream, err := c.Sandboxes.Run(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, unary := c.Sandboxes.Start(t.Context(), req)
-	for _, err := range []error{unary, stream.Send(&apiv1.RunRequest{Request: &apiv1.RunRequest_Start{Start: req}})} {
-		if status.Code(err) != codes.InvalidArgument {
-			t.Errorf("%v", err)
+	_, apply := c.Policies.Apply(t.Context(), &apiv1.ApplyRequest{
+		Message: "gr\xfc\xdfe", Files: []*apiv1.SourceFile{{Name: "a\xff.yaml", Content: []byte("\xff")}},
+	})
+	_, tag := c.Policies.SetTag(t.Context(), &apiv1.SetTagRequest{Ref: "web", Tag: "\xff"})
+	spec := []string{
+		`reference: "we\xc0b"`, `program: "l\xe9"`, `argument 2 of the program: "b\xff"`, `--set: "a=/\xfe"`, `--set: "\x80=1"`,
+		`environment variable B (--env): "B=\xfd"`, `--env: "\xfc=1"`, `--dir: "/\xed\xa0\x80"`, `--user: "\xf8"`, `--group: "\xf9"`,
+	}
+	for _, tc := range []struct {
+		err  error
+		want []string
+	}{
+		{unary, spec},
+		{stream.Send(&apiv1.RunRequest{Request: &apiv1.RunRequest_Start{Start: req}}), spec},
+		{apply, []string{`--message: "gr\xfc\xdfe"`, `name of a file: "a\xff.yaml"`}},
+		{tag, []string{`tag: "\xff"`}},
+	} {
+		if cli.ExitCode(tc.err) != cli.ExitUsage || cli.StartExitCode(tc.err) != cli.ExitFailed {
+			t.Errorf("exit codes %d and %d: %v", cli.ExitCode(tc.err), cli.StartExitCode(tc.err), tc.err)
 			continue
 		}
-		for _, want := range []string{`spec.argv[1]: "b\xff" is not UTF-8`, `spec.parameters["a"]: "/\xfe" is not UTF-8`} {
-			if !strings.Contains(err.Error(), want) {
-				t.Errorf("%v: no word of %s", err, want)
+		for _, want := range tc.want {
+			if !strings.Contains(tc.err.Error(), want+" is not UTF-8") {
+				t.Errorf("%v: no word of %s", tc.err, want)
 			}
+		}
+		if n := strings.Count(tc.err.Error(), "is not UTF-8"); n != len(tc.want) {
+			t.Errorf("%d texts are named, want %d: %v", n, len(tc.want), tc.err)
 		}
 	}
 }
