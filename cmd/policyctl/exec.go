@@ -14,6 +14,7 @@ import (
 	"policyd.dev/policyd/enforce/spawn"
 	"policyd.dev/policyd/internal/cli"
 	"policyd.dev/policyd/internal/errs"
+	"policyd.dev/policyd/internal/policy"
 )
 
 func newExec(a *app) *cobra.Command {
@@ -94,7 +95,7 @@ func (a *app) confine(ctx context.Context, ref string, files []string, set map[s
 	}
 	rs, err := landlock.Build(c.profile, sup)
 	if err != nil {
-		return fmt.Errorf("%s: %w", c.name, err)
+		return fmt.Errorf("%s: %w", c.name, policy.PlacePaths(err, c.profile, c.origins))
 	}
 	a.tellRulesets(rs, verbose)
 	if a.client != nil {

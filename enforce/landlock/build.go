@@ -120,13 +120,13 @@ func (r *Rulesets) addPaths(p *profile.Profile) (rules int, err error) {
 			r.skip(row.Path)
 			continue
 		default:
-			bad.add(err)
+			bad.add(&errs.PathError{Path: row.Path, Err: err})
 			continue
 		}
 		n, err := r.addPath(&o, row)
 		unix.Close(o.fd)
 		if err != nil {
-			bad.add(err)
+			bad.add(&errs.PathError{Path: row.Path, Err: err})
 		}
 		rules += n
 	}

@@ -47,7 +47,7 @@ func (r *Rulesets) resolve(p *profile.Profile) (*profile.Profile, map[string]loo
 			if row.Missing == profile.Skip && errors.Is(err, errs.ErrPathMissing) {
 				r.skip(row.Path)
 			} else {
-				bad.add(err)
+				bad.add(&errs.PathError{Path: row.Path, Err: err})
 			}
 			continue
 		}

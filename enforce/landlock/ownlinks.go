@@ -41,8 +41,8 @@ func (r *Rulesets) refuseOwnLinks(p *profile.Profile) error {
 		for _, dir := range linksOn(row.Path) {
 			has := grantedOn(real, dir)
 			if has&profile.FSMakeSym != 0 && rule&^has != 0 {
-				bad.add(fmt.Errorf("%q: %w: it leads through a symbolic link in %s, where the policy lets the program make links: grant %s, or what it leads to, by its own path",
-					row.Path, errs.ErrPathRefused, dir, targets[row.Path]))
+				bad.add(&errs.PathError{Path: row.Path, Err: fmt.Errorf("%q: %w: it leads through a symbolic link in %s, where the policy lets the program make links: grant %s, or what it leads to, by its own path",
+					row.Path, errs.ErrPathRefused, dir, targets[row.Path])})
 				break
 			}
 		}

@@ -39,6 +39,9 @@ type compiled struct {
 	unsupported error
 }
 
+// place adds to the error of a start the rules whose paths it is about.
+func (c *compiled) place(err error) error { return policy.PlacePaths(err, c.profile, c.origins) }
+
 // resolve finds the version a reference names now. The memory of references is dropped whole with every change
 // made through this server, and nobody else can change the store while this process holds it.
 func (s *Server) resolve(ref string) (*apiv1.Version, error) {

@@ -37,13 +37,13 @@ func (s *Server) Run(stream grpc.BidiStreamingServer[apiv1.RunRequest, apiv1.Run
 	// Not untilStop: a stop waits for attached sandboxes until its deadline, then they are hung up.
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
-	r, err := s.request(ctx, first.GetStart())
+	r, full, err := s.request(ctx, first.GetStart())
 	if err != nil {
 		return err
 	}
 	a, err := s.sandboxes.Run(ctx, r)
 	if err != nil {
-		return withResource(err, store.KindLandlockPolicy, r.Spec.GetRef())
+		return withResource(full.place(err), store.KindLandlockPolicy, r.Spec.GetRef())
 	}
 	defer a.Close()
 	if err := stream.Send(&apiv1.RunResponse{Response: &apiv1.RunResponse_Started{Started: a.Sandbox()}}); err != nil {

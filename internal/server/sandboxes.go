@@ -19,51 +19,51 @@ const (
 	maxArgument  = 128 << 10
 )
 
-// request authorizes a start and gathers what it needs. The version found here is the one that is started, whatever
-// becomes of the policy meanwhile.
-func (s *Server) request(ctx context.Context, req *apiv1.StartRequest) (*sandbox.Request, error) {
+// request authorizes a start and gathers what it needs, and gives the profile with its origins. The version found
+// here is the one that is started, whatever becomes of the policy meanwhile.
+func (s *Server) request(ctx context.Context, req *apiv1.StartRequest) (*sandbox.Request, *compiled, error) {
 	c := callerFrom(ctx)
 	spec := req.GetSpec()
 	if spec == nil {
-		return nil, invalidField("spec", "is missing")
+		return nil, nil, invalidField("spec", "is missing")
 	}
 	if err := checkSpec(spec); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if id := req.GetRequestId(); id != "" && !validRequestID(id) {
-		return nil, invalidField("request_id", "is longer than %d characters or holds blanks", maxRequestID)
+		return nil, nil, invalidField("request_id", "is longer than %d characters or holds blanks", maxRequestID)
 	}
 	name, err := refName(store.KindLandlockPolicy, spec.GetRef())
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := c.require(config.RoleUser, store.KindLandlockPolicy, name); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	limits := s.limits.Load()
 	exempt := c.most(true) == config.RoleAdmin
 	if !exempt {
 		if err := s.starts.take(c.String(), s.now()); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	if most := limits.LogBytes; spec.GetLogLimit() > most {
-		return nil, limitReached(c.String(), limitLogs, "log_limit is %d bytes; at most %d are kept of one sandbox", spec.GetLogLimit(), most)
+		return nil, nil, limitReached(c.String(), limitLogs, "log_limit is %d bytes; at most %d are kept of one sandbox", spec.GetLogLimit(), most)
 	}
 	account, err := c.account(spec, name, s.uid)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	v, err := s.resolve(spec.GetRef())
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	full, err := s.compile(ctx, v, spec.GetParameters())
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if full.unsupported != nil {
-		return nil, full.unsupported
+		return nil, nil, full.unsupported
 	}
 	r := &sandbox.Request{
 		Spec: spec, Version: v.GetInfo(), Profile: full.profile, ProfileDigest: full.digest,
@@ -78,7 +78,7 @@ func (s *Server) request(ctx context.Context, req *apiv1.StartRequest) (*sandbox
 	if !exempt {
 		r.Admit = func(alive int) error { return s.admit(c, limits, alive) }
 	}
-	return r, nil
+	return r, full, nil
 }
 
 // ownerUID is the uid a sandbox is counted under; a client of the network has none.
@@ -120,13 +120,13 @@ func checkSpec(spec *apiv1.SandboxSpec) error {
 
 // Start starts a detached sandbox.
 func (s *Server) Start(ctx context.Context, req *apiv1.StartRequest) (*apiv1.StartResponse, error) {
-	r, err := s.request(ctx, req)
+	r, full, err := s.request(ctx, req)
 	if err != nil {
 		return nil, err
 	}
 	sb, err := s.sandboxes.Start(ctx, r)
 	if err != nil {
-		return nil, withResource(err, store.KindLandlockPolicy, req.GetSpec().GetRef())
+		return nil, withResource(full.place(err), store.KindLandlockPolicy, req.GetSpec().GetRef())
 	}
 	return &apiv1.StartResponse{Sandbox: sb}, nil
 }
