@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	apiv1 "policyd.dev/policyd/api/policyd/v1"
+	"policyd.dev/policyd/enforce/landlock"
+	"policyd.dev/policyd/enforce/profile"
 	"policyd.dev/policyd/internal/config"
 	"policyd.dev/policyd/internal/errs"
 	"policyd.dev/policyd/internal/policy"
@@ -21,6 +23,8 @@ type batch struct {
 	docs     []*policy.Document
 	puts     []store.Put
 	findings []*apiv1.Finding
+	// host holds remarks on what this host cannot do. A policy may be meant for others, so strict leaves them as they are.
+	host []*apiv1.Finding
 	// fragments are those of the batch by name: they see each other, whatever their order.
 	fragments map[string]*apiv1.Fragment
 }
@@ -77,9 +81,12 @@ func (s *Server) prepare(c *Caller, role config.Role, files []*apiv1.SourceFile,
 	}
 	src := &newestFragments{server: s, caller: c, batch: b.fragments}
 	for _, d := range b.docs {
-		put, err := s.prepareOne(d, src)
+		put, compiled, err := s.prepareOne(d, src)
 		if err := all.add(err); err != nil {
 			return nil, err
+		}
+		if compiled != nil {
+			b.host = append(b.host, s.lacks(d, compiled.Profile)...)
 		}
 		b.puts = append(b.puts, put)
 		b.findings = append(b.findings, policy.Lint(d, src)...)
@@ -90,25 +97,44 @@ func (s *Server) prepare(c *Caller, role config.Role, files []*apiv1.SourceFile,
 	if err := all.err(); err != nil {
 		return nil, err
 	}
+	b.findings = append(b.findings, b.host...)
 	return b, nil
 }
 
-// prepareOne pins one document and, for a policy, compiles it once, so that what is stored can be started.
-func (s *Server) prepareOne(d *policy.Document, src policy.FragmentSource) (store.Put, error) {
+// prepareOne pins one document and compiles it once when it is a policy, so that what is stored can be started.
+func (s *Server) prepareOne(d *policy.Document, src policy.FragmentSource) (put store.Put, compiled *policy.Compiled, err error) {
 	pins, contents, err := policy.Pin(d, src)
 	if err != nil {
-		return store.Put{}, err
+		return store.Put{}, nil, err
 	}
 	if p := d.Resource.GetLandlockPolicy(); p != nil {
 		o := policy.CompileOptions{Parameters: exampleParameters(p), Fragments: src, Document: d}
-		if _, err := policy.Compile(p, o); err != nil {
-			return store.Put{}, err
+		if compiled, err = policy.Compile(p, o); err != nil {
+			return store.Put{}, nil, err
 		}
 	}
 	return store.Put{
 		Kind: d.Kind, Name: d.Name, Resource: d.Resource, Source: d.Source, SourceName: d.File, SourceLine: uint32(d.FirstLine),
 		Digest: policy.ContentDigest(d.Resource, pins), Pins: pins, PinContents: contents,
-	}, nil
+	}, compiled, nil
+}
+
+// maxLacks bounds what one remark says of a kernel, bytes.
+const maxLacks = 600
+
+// lacks remarks on a policy that this host's kernel would refuse to start.
+func (s *Server) lacks(d *policy.Document, p *profile.Profile) []*apiv1.Finding {
+	_, _, err := enforceable(p, s.support)
+	if err == nil {
+		return nil
+	}
+	if s.support.State != landlock.Available && s.support.Err != nil {
+		err = s.support.Err // all rights are missing then: no use in naming them
+	}
+	return []*apiv1.Finding{{
+		Severity: apiv1.Finding_SEVERITY_WARNING, Code: "kernel-lacks", File: d.File, Line: uint32(d.FirstLine), Field: "spec.abi",
+		Message: clip("policy "+d.Name+" cannot be started on this host: "+err.Error(), maxLacks),
+	}}
 }
 
 // exampleParameters gives each parameter without a default a value it may have.
