@@ -379,6 +379,9 @@ func TestRefusesToStart(t *testing.T) {
 			if p.cmd.ProcessState.ExitCode() != exitFailure || !strings.Contains(p.out.String(), tc.want) {
 				t.Errorf("%v: %s; want %q", err, p.out, tc.want)
 			}
+			if strings.Contains(p.out.String(), "broken off") {
+				t.Errorf("requests of nobody are spoken of: %s", p.out)
+			}
 		})
 	}
 }

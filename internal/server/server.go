@@ -236,7 +236,8 @@ func (s *Server) Serve(listeners ...net.Listener) error {
 }
 
 // Stop takes no more calls, ends those that wait for something to happen, lets the others finish until the deadline,
-// and then ends them too. It returns when no handler runs any more.
+// and then ends them too. A deadline of 0 is for callers that know, and is not remarked on. It returns when no handler
+// runs any more.
 func (s *Server) Stop(deadline time.Duration) {
 	s.health.Shutdown()
 	s.stop()
@@ -250,7 +251,9 @@ func (s *Server) Stop(deadline time.Duration) {
 	select {
 	case <-done:
 	case <-timer.C:
-		s.log.Warn("requests did not end in time and are broken off", "deadline", deadline.String())
+		if deadline > 0 {
+			s.log.Warn("requests did not end in time and are broken off", "deadline", deadline.String())
+		}
 		s.grpc.Stop()
 		<-done
 	}
