@@ -196,6 +196,9 @@ func CheckFile(ctx context.Context, path string) (problems []string, entries uin
 	if errors.Is(err, errs.ErrStoreCorrupt) {
 		return []string{err.Error()}, 0, "", nil
 	}
+	if errors.Is(err, errs.ErrNotFound) {
+		err = fmt.Errorf("%w: there is no store %s", errs.ErrNotFound, path)
+	}
 	if err != nil {
 		return nil, 0, "", err
 	}

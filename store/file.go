@@ -20,7 +20,7 @@ import (
 func classify(err error) error {
 	for _, s := range []error{
 		errs.ErrStoreLocked, errs.ErrStoreCorrupt, errs.ErrStoreReadOnly, errs.ErrStoreFull,
-		errs.ErrStoreFailed, errs.ErrStoreNewer, errs.ErrShutdown,
+		errs.ErrStoreFailed, errs.ErrStoreNewer, errs.ErrShutdown, errs.ErrNotFound,
 	} {
 		if errors.Is(err, s) {
 			return err

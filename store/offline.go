@@ -45,11 +45,11 @@ func Restore(backup io.Reader, path string, force bool) (kept string, err error)
 		return "", fmt.Errorf("restore: copy of the backup: %w", err)
 	}
 	if err := mustCheck(temp); err != nil {
-		return "", fmt.Errorf("restore: backup: %w", err)
+		return "", ofBackup(err, temp)
 	}
 	s, err := Open(temp, Options{})
 	if err != nil {
-		return "", fmt.Errorf("restore: backup: %w", err)
+		return "", ofBackup(err, temp)
 	}
 	err = s.Append(context.Background(), event(EventRestore, Actor{Name: localActor}, "store", nil))
 	if closeErr := s.Close(); err == nil {
@@ -59,7 +59,7 @@ func Restore(backup io.Reader, path string, force bool) (kept string, err error)
 		err = mustCheck(temp)
 	}
 	if err != nil {
-		return "", fmt.Errorf("restore: backup: %w", err)
+		return "", ofBackup(err, temp)
 	}
 	if old != nil {
 		kept = fmt.Sprintf("%s.before-restore-%s", path, time.Now().UTC().Format("20060102T150405.000000000"))
@@ -71,6 +71,24 @@ func Restore(backup io.Reader, path string, force bool) (kept string, err error)
 		return kept, fmt.Errorf("restore: %w", err)
 	}
 	return kept, nil
+}
+
+// backupError is an error of the copy of a backup, told of the backup.
+type backupError struct {
+	text string
+	err  error
+}
+
+func (e *backupError) Error() string { return e.text }
+func (e *backupError) Unwrap() error { return e.err }
+
+// ofBackup takes the name of the copy out of an error: it means nothing to whoever restores, and is gone by then.
+func ofBackup(err error, temp string) error {
+	text := strings.ReplaceAll(err.Error(), "open store "+temp+": ", "")
+	text = strings.ReplaceAll(text, temp, "its copy")
+	damaged := errs.ErrStoreCorrupt.Error() + ": "
+	text = strings.ReplaceAll(text, damaged+damaged, damaged)
+	return &backupError{"restore: backup: " + text, err}
 }
 
 // Compact writes the store at path anew without its free pages, verified, and puts it in place in one step. It returns

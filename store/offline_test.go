@@ -167,8 +167,12 @@ func TestRestoreRefusesABadBackup(t *testing.T) {
 			s := openAt(t, path, Options{})
 			s.Close()
 			before, _ := os.ReadFile(path)
-			if _, err := Restore(c.backup, path, true); !errors.Is(err, c.want) {
-				t.Errorf("error %v, want %v", err, c.want)
+			_, err := Restore(c.backup, path, true)
+			if !errors.Is(err, c.want) {
+				t.Fatalf("error %v, want %v", err, c.want)
+			}
+			if text := err.Error(); strings.Contains(text, ".new-") || strings.Count(text, errs.ErrStoreCorrupt.Error()) > 1 {
+				t.Errorf("%q speaks of the copy or repeats itself", text)
 			}
 			if after, _ := os.ReadFile(path); !bytes.Equal(before, after) {
 				t.Error("the store was changed")
@@ -176,6 +180,15 @@ func TestRestoreRefusesABadBackup(t *testing.T) {
 			leftNothing(t, path)
 		})
 	}
+}
+
+func TestCheckFileOfNoStore(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "policyd.db")
+	_, _, _, err := CheckFile(t.Context(), path)
+	if !errors.Is(err, errs.ErrNotFound) || err.Error() != "not found: there is no store "+path {
+		t.Errorf("error %v", err)
+	}
+	leftNothing(t, path)
 }
 
 func bytesReaderAt(b []byte) io.ReaderAt { return bytes.NewReader(b) }

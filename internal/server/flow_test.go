@@ -57,8 +57,8 @@ func TestMainJob(t *testing.T) {
 	}
 	if _, err := e.policy.Delete(e.ctx(), &apiv1.DeleteRequest{Kind: store.KindLandlockPolicy, Name: "web"}); err == nil {
 		t.Error("a policy with a sandbox alive was deleted")
-	} else {
-		wantStatus(t, err, codes.FailedPrecondition, "REFERENCED")
+	} else if st := wantStatus(t, err, codes.FailedPrecondition, "REFERENCED"); !strings.Contains(st.Message(), sleeper.GetId()+` of policy "web" is alive`) {
+		t.Errorf("deletion refused: %q", st.Message())
 	}
 	if _, err := e.box.Remove(e.ctx(), &apiv1.RemoveRequest{Id: sleeper.GetId()}); err == nil {
 		t.Error("a sandbox alive was removed")

@@ -212,8 +212,11 @@ func (s *Server) Delete(ctx context.Context, req *apiv1.DeleteRequest) (*apiv1.D
 			return nil, err
 		}
 		if len(alive) > 0 {
-			return nil, withResource(fmt.Errorf("%w: %d sandboxes of policy %q are alive, the first is %s",
-				errs.ErrReferenced, len(alive), req.GetName(), alive[0].GetId()), req.GetKind(), req.GetName())
+			text := fmt.Sprintf("sandbox %s of policy %q is alive", alive[0].GetId(), req.GetName())
+			if more := len(alive) - 1; more > 0 {
+				text += fmt.Sprintf(", and %d more", more)
+			}
+			return nil, withResource(fmt.Errorf("%w: %s", errs.ErrReferenced, text), req.GetKind(), req.GetName())
 		}
 	}
 	err := s.store.Delete(ctx, actorOf(ctx, "", req.GetRequestId(), req), req.GetKind(), req.GetName(), expected(req.GetExpect()), req.GetPurge())
