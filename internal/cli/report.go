@@ -4,10 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/status"
 
 	apiv1 "policyd.dev/policyd/api/policyd/v1"
 	"policyd.dev/policyd/internal/policy"
@@ -29,6 +31,10 @@ func Report(w io.Writer, p Painter, err error) {
 		// The text of a status error begins "rpc error: code = ...".
 		message = strings.ReplaceAll(message, st.Err().Error(), st.Message())
 	}
+	if isStatus && message == st.Message() && tellsFindings(st) {
+		findingsText(w, p, message)
+		return
+	}
 	var details []string
 	if isStatus {
 		for _, d := range st.Details() {
@@ -42,6 +48,46 @@ func Report(w io.Writer, p Painter, err error) {
 	printLines(w, p.Paint("policyctl: ", Red), message)
 	for _, line := range details {
 		printLines(w, "  ", line)
+	}
+}
+
+// tellsFindings tells that the text of a status is findings on documents: it begins with the first violation, which
+// has a finding's code.
+func tellsFindings(st *status.Status) bool {
+	for _, d := range st.Details() {
+		bad, ok := d.(*errdetails.BadRequest)
+		if !ok || len(bad.GetFieldViolations()) == 0 {
+			continue
+		}
+		first := bad.GetFieldViolations()[0]
+		if first.GetReason() == "" {
+			return false
+		}
+		for _, severity := range []string{"error: ", "warning: "} {
+			plain := strings.Replace(st.Message(), severity, "", 1)
+			if strings.HasPrefix(plain, strings.TrimSuffix(first.GetDescription(), "...")) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// excerptLine is a line of an excerpt of a text, or the one with its caret.
+var excerptLine = regexp.MustCompile(`^ *[0-9]* \| `)
+
+// findingsText prints findings that come as text as Findings does.
+func findingsText(w io.Writer, p Painter, text string) {
+	for _, line := range strings.Split(text, "\n") {
+		if excerptLine.MatchString(line) {
+			fmt.Fprintln(w, Clean(strings.ReplaceAll(line, "\t", " ")))
+			continue
+		}
+		style := Red
+		if strings.Contains(line, ": warning: ") {
+			style = Yellow
+		}
+		fmt.Fprintln(w, p.Paint(Clean(line), style))
 	}
 }
 

@@ -42,6 +42,20 @@ func TestReport(t *testing.T) {
 			"policyctl: invalid\n  spec.abi: web.yaml:5:8: 99 is not one of 1 to 11\n  and 3 more\n",
 		},
 		{
+			"findings",
+			statusWith(t, codes.InvalidArgument, "a.yaml:5:8: error: 99 is wrong [bad-abi] at spec.abi\n    5 | abi: 99\n      |      ^\nb.yaml:1: error: twice [x]\nand 3 more", &errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{
+				{Field: "spec.abi", Description: "a.yaml:5:8: 99 is wrong", Reason: "bad-abi"}, {Description: "b.yaml:1: twice", Reason: "x"}, {Description: "another", Reason: "y"},
+			}}),
+			"a.yaml:5:8: error: 99 is wrong [bad-abi] at spec.abi\n    5 | abi: 99\n      |      ^\nb.yaml:1: error: twice [x]\nand 3 more\n",
+		},
+		{
+			"findings of something",
+			statusWith(t, codes.InvalidArgument, "policy a@1: a.yaml:5: error: wrong [x]", &errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{
+				{Description: "a.yaml:5: wrong", Reason: "x"},
+			}}),
+			"policyctl: policy a@1: a.yaml:5: error: wrong [x]\n",
+		},
+		{
 			"fields that the text says already",
 			statusWith(t, codes.InvalidArgument, "web.yaml:5:8: error: 99 is not one of 1 to 11 [abi] at spec.abi\n    5 | abi: 99\n      |      ^", &errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{
 				{Field: "spec.abi", Description: "web.yaml:5:8: 99 is not one of 1 to 11"},

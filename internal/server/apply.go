@@ -92,6 +92,9 @@ func (s *Server) prepare(c *Caller, role config.Role, files []*apiv1.SourceFile,
 		b.findings = append(b.findings, policy.Lint(d, src)...)
 	}
 	if strict {
+		for _, f := range b.findings {
+			f.Severity = apiv1.Finding_SEVERITY_ERROR
+		}
 		all.found = append(all.found, b.findings...)
 	}
 	if err := all.err(); err != nil {

@@ -3,6 +3,7 @@ package server
 import (
 	"errors"
 	"fmt"
+	"strconv"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/protobuf/proto"
@@ -43,6 +44,24 @@ func detailsOf(err error) []proto.Message {
 	return out
 }
 
+// placeOf is "file:line:column: ", with what is known of it.
+func placeOf(f *apiv1.Finding) string {
+	at := f.GetFile()
+	for _, n := range []uint32{f.GetLine(), f.GetColumn()} {
+		if n == 0 {
+			break
+		}
+		if at != "" {
+			at += ":"
+		}
+		at += strconv.FormatUint(uint64(n), 10)
+	}
+	if at == "" {
+		return ""
+	}
+	return at + ": "
+}
+
 // badRequest tells findings by field path; the description begins with file:line:column.
 func badRequest(findings []*apiv1.Finding) *errdetails.BadRequest {
 	b := &errdetails.BadRequest{}
@@ -53,13 +72,7 @@ func badRequest(findings []*apiv1.Finding) *errdetails.BadRequest {
 			})
 			break
 		}
-		text := f.GetMessage()
-		switch {
-		case f.GetFile() != "":
-			text = fmt.Sprintf("%s:%d:%d: %s", f.GetFile(), f.GetLine(), f.GetColumn(), text)
-		case f.GetLine() != 0:
-			text = fmt.Sprintf("%d:%d: %s", f.GetLine(), f.GetColumn(), text)
-		}
+		text := placeOf(f) + f.GetMessage()
 		b.FieldViolations = append(b.FieldViolations, &errdetails.BadRequest_FieldViolation{
 			Field: clip(f.GetField(), 200), Description: clip(text, 200), Reason: f.GetCode(),
 		})

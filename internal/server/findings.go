@@ -3,6 +3,7 @@ package server
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"google.golang.org/protobuf/proto"
 
@@ -59,12 +60,24 @@ type findingsError struct {
 	large bool
 }
 
+// maxFindingsText bounds the text of findings, bytes, so that a status cuts none of them in two.
+const maxFindingsText = maxStatusText - 64
+
+// Error gives the findings as people read them, each on lines of its own, and counts those that a status has no room for.
 func (e *findingsError) Error() string {
-	text := policy.FormatFinding(e.found[0])
-	if n := len(e.found) - 1; n > 0 {
-		text += fmt.Sprintf("\nand %d more", n)
+	var b strings.Builder
+	for i, f := range e.found {
+		text := policy.FormatFinding(f)
+		if i > 0 {
+			if b.Len()+1+len(text) > maxFindingsText {
+				fmt.Fprintf(&b, "\nand %d more", len(e.found)-i)
+				break
+			}
+			b.WriteByte('\n')
+		}
+		b.WriteString(text)
 	}
-	return text
+	return b.String()
 }
 
 func (e *findingsError) Unwrap() []error {
