@@ -13,6 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	apiv1 "policyd.dev/policyd/api/policyd/v1"
 	"policyd.dev/policyd/internal/cli"
@@ -184,7 +186,9 @@ func (a *app) attach(ctx context.Context, spec *apiv1.SandboxSpec, tty, verbose 
 		at.Terminal.Restore()
 		a.raw = false
 	}
-	if err != nil && id != "" && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+	// policyd has the deadline too, and may end the call a moment before the clock here does.
+	passed := errors.Is(ctx.Err(), context.DeadlineExceeded) || a.timeout > 0 && status.Code(err) == codes.DeadlineExceeded
+	if err != nil && id != "" && passed {
 		return &cli.Exit{Code: cli.ExitTimedOut, Err: fmt.Errorf("gave up after %v: sandbox %s gets SIGHUP and is ended soon after", a.timeout, id)}
 	}
 	if err != nil {
