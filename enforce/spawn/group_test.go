@@ -170,7 +170,11 @@ func TestOpenGroup(t *testing.T) {
 		} else if _, err := ReadStatusFile(cmd.StatusFile); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("status file of a cgroup: %v", err)
 		}
-		for _, bad := range []string{g.Path(), "supervisor:", "supervisor:1:1", "supervisor:x:y", "/tmp", "/nonexistent", ""} {
+		eventually(t, "the ended group cannot be opened", func() bool { // its supervisor is waited for in its own time
+			_, err := c.OpenGroup(g.Path())
+			return errors.Is(err, errs.ErrContainment)
+		})
+		for _, bad := range []string{"supervisor:", "supervisor:1:1", "supervisor:x:y", "/tmp", "/nonexistent", ""} {
 			if _, err := c.OpenGroup(bad); !errors.Is(err, errs.ErrContainment) {
 				t.Errorf("OpenGroup(%q): %v", bad, err)
 			}
