@@ -17,11 +17,11 @@ func Paths(err error) []*PathError {
 	var out []*PathError
 	var walk func(error)
 	walk = func(err error) {
-		if p, ok := err.(*PathError); ok {
+		if p, ok := err.(*PathError); ok { //nolint:errorlint // the tree is walked here, node by node
 			out = append(out, p)
 			return
 		}
-		switch e := err.(type) {
+		switch e := err.(type) { //nolint:errorlint // as above
 		case interface{ Unwrap() error }:
 			walk(e.Unwrap())
 		case interface{ Unwrap() []error }:

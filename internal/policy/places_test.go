@@ -37,11 +37,17 @@ spec:
 		err       error
 		has, lack []string
 	}{
-		{"missing", bad("/srv/gone", errs.ErrPathMissing),
-			[]string{"web.yaml:10: spec.layers[0].paths[1] has \"/srv/gone\"", way}, []string{"paths[0]", "/srv/other"}},
+		{
+			"missing", bad("/srv/gone", errs.ErrPathMissing),
+			[]string{"web.yaml:10: spec.layers[0].paths[1] has \"/srv/gone\"", way},
+			[]string{"paths[0]", "/srv/other"},
+		},
 		{"refused", bad("/srv/here", errs.ErrPathRefused), []string{"web.yaml:9: spec.layers[0].paths[0]"}, []string{way, "paths[1]"}},
-		{"several", errors.Join(bad("/srv/gone", errs.ErrPathMissing), bad("/srv/here", errs.ErrPathRefused)),
-			[]string{"web.yaml:9", "web.yaml:10", way}, nil},
+		{
+			"several", errors.Join(bad("/srv/gone", errs.ErrPathMissing), bad("/srv/here", errs.ErrPathRefused)),
+			[]string{"web.yaml:9", "web.yaml:10", way},
+			nil,
+		},
 		{"of no rule", bad("/real", errs.ErrPathMissing), nil, []string{"web.yaml", way}},
 		{"of another kind", bad("/srv/gone", errs.ErrStart), nil, []string{"web.yaml", way}},
 	} {
