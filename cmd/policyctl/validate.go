@@ -77,7 +77,7 @@ func newValidate(a *app) *cobra.Command {
 func checkDocument(d *policy.Document, fragments given) ([]*apiv1.Finding, error) {
 	_, _, err := policy.Pin(d, fragments)
 	if p := d.Resource.GetLandlockPolicy(); err == nil && p != nil {
-		_, err = policy.Compile(p, policy.CompileOptions{Parameters: exampleParameters(p), Fragments: fragments, Document: d})
+		_, err = policy.Compile(p, policy.CompileOptions{Parameters: policy.ExampleParameters(p), Fragments: fragments, Document: d})
 	}
 	if found, ok := errors.AsType[*policy.Errors](err); ok {
 		return found.Findings(), nil
@@ -86,20 +86,4 @@ func checkDocument(d *policy.Document, fragments given) ([]*apiv1.Finding, error
 		return nil, err
 	}
 	return policy.Lint(d, fragments), nil
-}
-
-// exampleParameters gives each parameter without a default a value it may have,
-// as policyd does when it checks a policy.
-func exampleParameters(p *apiv1.LandlockPolicy) map[string]string {
-	out := map[string]string{}
-	for _, param := range p.GetSpec().GetParameters() {
-		switch within := param.GetWithin(); {
-		case p.GetSpec().GetVariables()[param.GetName()] != nil:
-		case len(within) > 0:
-			out[param.GetName()] = within[0]
-		default:
-			out[param.GetName()] = "/parameter"
-		}
-	}
-	return out
 }

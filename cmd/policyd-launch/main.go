@@ -1,4 +1,4 @@
-// policyd-launch holds a program and all its descendants where policyd cannot
+// Command policyd-launch holds a program and all its descendants where policyd cannot
 // write cgroups: `policyd-launch supervise`, started by policyd alone.
 //
 // It is small and static (build it with CGO_ENABLED=0) and imports enforce/...

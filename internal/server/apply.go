@@ -111,7 +111,7 @@ func (s *Server) prepareOne(d *policy.Document, src policy.FragmentSource) (put 
 		return store.Put{}, nil, err
 	}
 	if p := d.Resource.GetLandlockPolicy(); p != nil {
-		o := policy.CompileOptions{Parameters: exampleParameters(p), Fragments: src, Document: d}
+		o := policy.CompileOptions{Parameters: policy.ExampleParameters(p), Fragments: src, Document: d}
 		if compiled, err = policy.Compile(p, o); err != nil {
 			return store.Put{}, nil, err
 		}
@@ -138,21 +138,6 @@ func (s *Server) lacks(d *policy.Document, p *profile.Profile) []*apiv1.Finding 
 		Severity: apiv1.Finding_SEVERITY_WARNING, Code: "kernel-lacks", File: d.File, Line: uint32(d.FirstLine), Field: "spec.abi",
 		Message: clip("policy "+d.Name+" cannot be started on this host: "+err.Error(), maxLacks),
 	}}
-}
-
-// exampleParameters gives each parameter without a default a value it may have.
-func exampleParameters(p *apiv1.LandlockPolicy) map[string]string {
-	out := map[string]string{}
-	for _, param := range p.GetSpec().GetParameters() {
-		if p.GetSpec().GetVariables()[param.GetName()] != nil {
-			continue
-		}
-		out[param.GetName()] = "/parameter"
-		if within := param.GetWithin(); len(within) > 0 {
-			out[param.GetName()] = within[0]
-		}
-	}
-	return out
 }
 
 // newestFragments finds fragments for documents that are being stored: those of the same request

@@ -11,6 +11,7 @@ import (
 	"policyd.dev/policyd/enforce/profile"
 	"policyd.dev/policyd/internal/config"
 	"policyd.dev/policyd/internal/errs"
+	"policyd.dev/policyd/internal/policy"
 	"policyd.dev/policyd/store"
 )
 
@@ -141,7 +142,7 @@ func (s *Server) compileStored(ctx context.Context) (map[string]error, error) {
 			continue // meanwhile
 		}
 		if err == nil {
-			_, err = s.compile(ctx, v, exampleParameters(v.GetResource().GetLandlockPolicy()))
+			_, err = s.compile(ctx, v, policy.ExampleParameters(v.GetResource().GetLandlockPolicy()))
 		}
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
