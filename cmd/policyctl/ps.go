@@ -138,7 +138,9 @@ func warnings(s *apiv1.Sandbox, wide bool) []string {
 	return out
 }
 
-// notes says what a person should know of a sandbox.
+// notes says what a person should know of a sandbox. Skipped paths are for wide
+// alone: nearly every policy has some, from fragments that name the files of many
+// distributions, and what stands in every row is read in none.
 func notes(s *apiv1.Sandbox, wide bool) string {
 	out := warnings(s, wide)
 	if wide {
@@ -154,8 +156,6 @@ func notes(s *apiv1.Sandbox, wide bool) string {
 		if n := uint32(len(s.GetMasked())) + s.GetMaskedMore(); n > 0 {
 			out = append(out, count(n, "rule on files", "rules on files")+" without rights of folders")
 		}
-	} else if n := len(s.GetSkipped()); n > 0 {
-		out = append(out, count(n, "path skipped", "paths skipped"))
 	}
 	return strings.Join(out, ", ")
 }
