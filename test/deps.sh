@@ -11,6 +11,7 @@ wanted=(gcc:gcc make:make git:git python3:python3 bash:bash openssl:openssl curl
 
 missing=()
 [ -d /etc/ssl/certs ] && [ -e /etc/ssl/certs/ca-certificates.crt ] || missing+=(ca-certificates)
+[ -e /usr/include/stdio.h ] || missing+=(libc6-dev)
 for w in "${wanted[@]}"; do
   command -v "${w%%:*}" >/dev/null || missing+=("${w##*:}")
 done
