@@ -30,9 +30,9 @@ step_build() { make --no-print-directory build; }
 
 step_unit() { go test -timeout 20m ./...; }
 
-# The race detector needs cgo. It runs in the 7.3 guest too; the 6.1 guest has
-# too small an address space for it, and the harness leaves that one out.
-step_race() { CGO_ENABLED=1 go test -race -short -timeout 20m ./...; }
+# The race detector needs cgo, and looks at our own code: that is the same on the
+# host as in the guests, where it takes many times as long.
+step_race() { CGO_ENABLED=1 go test -race -short -skip '/uml-' -timeout 20m ./...; }
 
 # Much of policyd is for users without privileges, so their view is tested too.
 step_user() {
@@ -43,7 +43,7 @@ step_user() {
   bash test/as-user.sh
 }
 
-step_fuzz() { FUZZTIME=${FUZZTIME:-10s} bash test/fuzz.sh; }
+step_fuzz() { FUZZTIME=${FUZZTIME:-5s} bash test/fuzz.sh; }
 
 step_quickstart() { bash test/quickstart.sh >/dev/null; }
 
