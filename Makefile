@@ -43,7 +43,10 @@ bench: ## measure; benchstat-able output (docs/performance.md)
 fuzz: ## every fuzz target for a minute each
 	@bash test/fuzz.sh
 
+fuzz-kernel: ## N=1000000 [SEED=..] random operations on the engine and on kernels side by side
+	@N='$(N)' SEED='$(SEED)' KERNELS='$(KERNELS)' JOBS='$(JOBS)' bash test/fuzz-kernel.sh
+
 clean: ## remove what was built in the checkout
 	rm -rf $(BIN) dist
 
-.PHONY: help build quickstart test kernels lint generate bench fuzz clean
+.PHONY: help build quickstart test kernels lint generate bench fuzz fuzz-kernel clean

@@ -1,7 +1,6 @@
 package differential_test
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -20,6 +19,12 @@ const execable = runtime.GOARCH == "amd64"
 
 func TestMain(m *testing.M) {
 	syscall.Umask(0)
+	switch os.Getenv("DIFFERENTIAL") {
+	case "long":
+		os.Exit(long())
+	case "share":
+		os.Exit(shareOf())
+	}
 	os.Exit(m.Run())
 }
 
@@ -48,67 +53,25 @@ func TestRandom(t *testing.T) {
 	patience := testkernel.Timeout(5*time.Minute + time.Duration(total)*5*time.Millisecond)
 	testkernel.Each(t, testkernel.Landlock, func(t *testing.T) {
 		h := newHost(t)
-		var sum totals
-		var n uint64
-		for ; sum.steps < total && sum.failures < 3; n++ {
-			sc := newScenario(h, seed, n)
-			r := run(h, sc)
-			sum.add(&r)
-			switch {
-			case r.broken != nil:
-				t.Fatalf("seed %d, scenario %d: %v\n%s", seed, n, r.broken, sc)
-			case r.failure != "":
-				sum.failures++
-				first := r.failure
-				small, r := shrink(h, sc)
-				t.Errorf("seed %d, scenario %d: %s\nthe smallest of its kind, to be kept in testdata: %s\n%s", seed, n, first, r.failure, small)
-			}
+		sum, err := share{seed: seed, total: total, of: 1}.run(h, func(*totals) bool { return true })
+		if err != nil {
+			t.Fatal(err)
 		}
 		t.Logf("seed %d: %s", seed, sum.String())
-		if sum.failures == 0 && total >= usual {
+		for _, f := range sum.Failures {
+			t.Error(f)
+		}
+		if len(sum.Failures) == 0 && total >= usual {
 			sum.check(t, h)
 		}
 	}, patience)
-}
-
-// totals is what a run came to.
-type totals struct {
-	scenarios, void, flat, failures int
-	steps                           uint64
-	counts                          [40][3]int
-}
-
-func (s *totals) add(r *report) {
-	s.scenarios++
-	s.steps += uint64(r.steps)
-	if r.void {
-		s.void++
-	}
-	if r.flat {
-		s.flat++
-	}
-	for k := range s.counts {
-		for v := range s.counts[k] {
-			s.counts[k][v] += r.counts[k][v]
-		}
-	}
-}
-
-func (s *totals) String() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%d operations in %d scenarios (%d flattened, %d policies not to be built), %d mismatches\n", s.steps, s.scenarios, s.flat, s.void, s.failures)
-	for _, w := range weights {
-		c := s.counts[w.kind]
-		fmt.Fprintf(&b, "  %-14v deny %-6d allow %-6d not mediated %d\n", w.kind, c[profile.Deny], c[profile.Allow], c[profile.NotMediated])
-	}
-	return b.String()
 }
 
 // check refuses a run that did not reach what it is about: every operation
 // must have been both refused and let through.
 func (s *totals) check(t *testing.T, h *host) {
 	for _, w := range weights {
-		c := s.counts[w.kind]
+		c := s.Counts[w.kind]
 		switch {
 		case w.kind == profile.OpStat || w.kind == profile.OpSetAttributes:
 			if c[profile.NotMediated] == 0 {

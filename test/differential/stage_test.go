@@ -17,29 +17,53 @@ import (
 // host is what all scenarios on one kernel share.
 type host struct {
 	dir      string // a real path
+	top      string // of the mount it is in
 	sup      landlock.Support
 	ports    [8]uint16
+	erratum3 bool // disconnected directories keep the rules of their mount
 	erratum4 bool // a whiteout is made with make_reg
 	mayMknod bool
 	mayMount bool
-	mounted  bool // dir is in a mount below "/"
+	mounted  bool // top is not "/"
 	made     int  // trees
 }
 
 func newHost(t testing.TB) *host {
 	t.Helper()
-	h := &host{sup: landlock.Probe()}
-	if h.sup.State != landlock.Available {
-		t.Fatal(h.sup.Err)
+	dir := memoryDir()
+	if dir == "" {
+		dir = t.TempDir()
+	} else {
+		t.Cleanup(func() {
+			if err := os.RemoveAll(dir); err != nil {
+				t.Error(err)
+			}
+		})
 	}
-	for _, e := range h.sup.Errata {
-		h.erratum4 = h.erratum4 || e == 4
-	}
-	var err error
-	if h.dir, err = filepath.EvalSymlinks(memoryDir(t)); err != nil {
+	h, err := hostIn(dir)
+	if err != nil {
 		t.Fatal(err)
 	}
-	h.mounted = mountOf(t, h.dir) != mountOf(t, "/")
+	return h
+}
+
+// hostIn makes the scenarios' trees in a folder that is there.
+func hostIn(dir string) (h *host, err error) {
+	h = &host{sup: landlock.Probe()}
+	if h.sup.State != landlock.Available {
+		return nil, h.sup.Err
+	}
+	for _, e := range h.sup.Errata {
+		h.erratum3 = h.erratum3 || e == 3
+		h.erratum4 = h.erratum4 || e == 4
+	}
+	if h.dir, err = filepath.EvalSymlinks(dir); err != nil {
+		return nil, err
+	}
+	if h.top, err = mountPointOf(h.dir); err != nil {
+		return nil, err
+	}
+	h.mounted = h.top != "/"
 	probe := filepath.Join(h.dir, "probe")
 	h.mayMknod = unix.Mknod(probe, unix.S_IFCHR|0o777, int(unix.Mkdev(1, 3))) == nil
 	h.mayMount = errors.Is(unix.Mount("none", h.dir, "no-such-type", 0, ""), unix.ENODEV)
@@ -49,33 +73,43 @@ func newHost(t testing.TB) *host {
 			i++
 		}
 	}
-	return h
+	return h, nil
 }
 
-func mountOf(t testing.TB, path string) uint64 {
-	var st unix.Statx_t
-	if err := unix.Statx(unix.AT_FDCWD, path, 0, unix.STATX_MNT_ID, &st); err != nil {
-		t.Fatal(err)
+// release names the kernel.
+func (h *host) release() string {
+	var uts unix.Utsname
+	if err := unix.Uname(&uts); err != nil {
+		return err.Error()
 	}
-	return st.Mnt_id
+	return unix.ByteSliceToString(uts.Release[:])
 }
 
-// memoryDir gives a folder in memory where there is one that programs can be
+// mountPointOf gives the root of the mount that path is in.
+func mountPointOf(path string) (string, error) {
+	var of, above unix.Statx_t
+	for err := unix.Statx(unix.AT_FDCWD, path, 0, unix.STATX_MNT_ID, &of); path != "/"; path = filepath.Dir(path) {
+		if err == nil {
+			err = unix.Statx(unix.AT_FDCWD, filepath.Dir(path), 0, unix.STATX_MNT_ID, &above)
+		}
+		if err != nil || above.Mnt_id != of.Mnt_id {
+			return path, err
+		}
+	}
+	return "/", nil
+}
+
+// memoryDir makes a folder in memory where there is one that programs can be
 // started from, since a run makes thousands of trees.
-func memoryDir(t testing.TB) string {
+func memoryDir() string {
 	var fs unix.Statfs_t
 	if unix.Statfs("/dev/shm", &fs) != nil || fs.Flags&unix.ST_NOEXEC != 0 {
-		return t.TempDir()
+		return ""
 	}
 	dir, err := os.MkdirTemp("/dev/shm", "policyd-differential-") //nolint:usetesting // not on disk
 	if err != nil {
-		return t.TempDir()
+		return ""
 	}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
-	})
 	return dir
 }
 
