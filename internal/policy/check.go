@@ -42,6 +42,9 @@ func (r *reporter) resource(res *apiv1.Resource) {
 	case *apiv1.Resource_Fragment:
 		r.metadata(k.Fragment.GetMetadata(), isFragmentName)
 		r.fragment(k.Fragment.GetSpec())
+	case *apiv1.Resource_PolicyTest:
+		r.metadata(k.PolicyTest.GetMetadata(), isName)
+		r.test(k.PolicyTest.GetSpec())
 	default:
 		r.addf(codeUnknownKind, nil, "the document has no kind")
 	}

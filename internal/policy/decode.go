@@ -47,6 +47,10 @@ func (d *decoder) document(n *yaml.Node) *apiv1.Resource {
 		m := &apiv1.Fragment{}
 		d.message(n, m.ProtoReflect(), nil)
 		return &apiv1.Resource{Kind: &apiv1.Resource_Fragment{Fragment: m}}
+	case KindTest:
+		m := &apiv1.PolicyTest{}
+		d.message(n, m.ProtoReflect(), nil)
+		return &apiv1.Resource{Kind: &apiv1.Resource_PolicyTest{PolicyTest: m}}
 	}
 	p := (*place)(nil).key("kind")
 	d.node(kind, codeUnknownKind, &p, "unknown kind %q%s", clip(kind.Value), suggest(kind.Value, Kinds()))

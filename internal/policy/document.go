@@ -9,15 +9,16 @@ const (
 	APIVersion   = "policyd/v1"
 	KindPolicy   = "LandlockPolicy"
 	KindFragment = "Fragment"
+	KindTest     = "PolicyTest"
 )
 
 // Kinds returns the names of the kinds of documents, sorted.
-func Kinds() []string { return []string{KindFragment, KindPolicy} }
+func Kinds() []string { return []string{KindFragment, KindPolicy, KindTest} }
 
 // Document is one checked document.
 type Document struct {
 	Resource  *apiv1.Resource
-	Kind      string // KindPolicy or KindFragment
+	Kind      string // one of Kinds
 	Name      string // metadata.name
 	Source    string // text of this document alone; "" when it came as a message
 	File      string // name of the file for messages; "" when it came as a message
@@ -101,6 +102,8 @@ func newDocument(res *apiv1.Resource, o origin) *Document {
 		d.Kind, d.Name = KindPolicy, k.LandlockPolicy.GetMetadata().GetName()
 	case *apiv1.Resource_Fragment:
 		d.Kind, d.Name = KindFragment, k.Fragment.GetMetadata().GetName()
+	case *apiv1.Resource_PolicyTest:
+		d.Kind, d.Name = KindTest, k.PolicyTest.GetMetadata().GetName()
 	}
 	if o.seg != nil {
 		d.Source, d.File, d.FirstLine = o.seg.text, o.seg.file, o.seg.firstLine

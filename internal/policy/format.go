@@ -120,6 +120,8 @@ func ToYAML(r *apiv1.Resource) ([]byte, error) {
 		m, kind = k.LandlockPolicy.ProtoReflect(), KindPolicy
 	case *apiv1.Resource_Fragment:
 		m, kind = k.Fragment.ProtoReflect(), KindFragment
+	case *apiv1.Resource_PolicyTest:
+		m, kind = k.PolicyTest.ProtoReflect(), KindTest
 	default:
 		return nil, fmt.Errorf("%w: the document has no kind", errs.ErrInvalid)
 	}
@@ -133,7 +135,7 @@ func ToYAML(r *apiv1.Resource) ([]byte, error) {
 func textNode(s string) *yaml.Node { return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: s} }
 
 // inBrackets are the messages that are written in brackets where they fit.
-var inBrackets = map[protoreflect.Name]bool{"PathRule": true, "PortRule": true, "Parameter": true, "Handles": true, "Quiet": true, "Log": true}
+var inBrackets = map[protoreflect.Name]bool{"PathRule": true, "PortRule": true, "Parameter": true, "Handles": true, "Quiet": true, "Log": true, "TestEntry": true, "TestExpectation": true}
 
 // messageNode is the tree of a message, without default values.
 func messageNode(m protoreflect.Message) *yaml.Node {

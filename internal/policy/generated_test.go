@@ -177,6 +177,8 @@ func limitsTable() string {
 		{"fragments of a document, with all they include", MaxIncludes},
 		{"variables of `process.environment`", MaxEnvironment},
 		{"bytes of a value of `process.environment`", MaxSettingBytes},
+		{"entries of the tree of a PolicyTest", MaxTestEntries},
+		{"expectations of a PolicyTest", MaxExpectations},
 		{"errors shown for a file; the rest is counted", maxFindings},
 	} {
 		fmt.Fprintf(&b, "| %s | %d |\n", l.what, l.value)

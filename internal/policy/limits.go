@@ -20,4 +20,6 @@ const (
 	MaxIncludes     = 256     // fragments of a document, with all they include
 	MaxEnvironment  = 256     // variables of process.environment
 	MaxSettingBytes = 4096    // bytes of a value in process
+	MaxTestEntries  = 4096    // of the tree of a PolicyTest
+	MaxExpectations = 10000   // of a PolicyTest
 )

@@ -29,8 +29,14 @@ func (w *printer) document(n *yaml.Node) {
 // resourceKeys is the message of a document: its fields give the order of keys.
 func resourceKeys(n *yaml.Node) protoreflect.MessageDescriptor {
 	for i := 0; i+1 < len(n.Content); i += 2 {
-		if n.Content[i].Value == "kind" && n.Content[i+1].Value == KindFragment {
+		if n.Content[i].Value != "kind" {
+			continue
+		}
+		switch n.Content[i+1].Value {
+		case KindFragment:
 			return (&apiv1.Fragment{}).ProtoReflect().Descriptor()
+		case KindTest:
+			return (&apiv1.PolicyTest{}).ProtoReflect().Descriptor()
 		}
 	}
 	return (&apiv1.LandlockPolicy{}).ProtoReflect().Descriptor()

@@ -34,6 +34,7 @@ func JSONSchema() []byte {
 	}
 	policy := (&apiv1.LandlockPolicy{}).ProtoReflect().Descriptor()
 	fragment := (&apiv1.Fragment{}).ProtoReflect().Descriptor()
+	test := (&apiv1.PolicyTest{}).ProtoReflect().Descriptor()
 	var addDefs func(md protoreflect.MessageDescriptor)
 	addDefs = func(md protoreflect.MessageDescriptor) {
 		if _, ok := defs[string(md.Name())]; ok || md.Name() == "StringList" {
@@ -50,6 +51,7 @@ func JSONSchema() []byte {
 	addDefs(policy.Fields().ByName("spec").Message())
 	addDefs(policy.Fields().ByName("metadata").Message())
 	addDefs(fragment.Fields().ByName("spec").Message())
+	addDefs(test.Fields().ByName("spec").Message())
 	document := func(kind string, md protoreflect.MessageDescriptor) object {
 		s := messageSchema(md)
 		props := s["properties"].(object)
@@ -63,16 +65,24 @@ func JSONSchema() []byte {
 		"$id":     schemaID,
 		"title":   "policyd document",
 		"type":    "object",
-		"if":      object{"properties": object{"kind": object{"const": KindFragment}}, "required": []string{"kind"}},
+		"if":      isKind(KindFragment),
 		"then":    document(KindFragment, fragment),
-		"else":    document(KindPolicy, policy),
-		"$defs":   defs,
+		"else": object{
+			"if":   isKind(KindTest),
+			"then": document(KindTest, test),
+			"else": document(KindPolicy, policy),
+		},
+		"$defs": defs,
 	}
 	out, err := json.MarshalIndent(schema, "", "  ")
 	if err != nil {
 		panic(err) // maps of strings and numbers always encode
 	}
 	return append(out, '\n')
+}
+
+func isKind(kind string) object {
+	return object{"properties": object{"kind": object{"const": kind}}, "required": []string{"kind"}}
 }
 
 func rightSchema(kind profile.Kind) object {
@@ -117,6 +127,9 @@ var requiredKeys = map[protoreflect.Name][]string{
 	"PathRule":     {"at"},
 	"PortRule":     {"port"},
 	"Parameter":    {"name"},
+
+	"PolicyTestSpec":  {"expect"},
+	"TestExpectation": {"op", "verdict"},
 }
 
 // memberSchemas are lists whose members are more than words.

@@ -60,6 +60,7 @@ func (s *Server) prepare(c *Caller, role config.Role, files []*apiv1.SourceFile,
 		return nil, fmt.Errorf("%w: %d documents in one request; at most %d", errs.ErrTooLarge, n, maxDocuments)
 	}
 	seen := map[string]bool{}
+	b.leaveTests()
 	for _, d := range b.docs {
 		if err := c.require(role, d.Kind, d.Name); err != nil {
 			return nil, err
@@ -102,6 +103,22 @@ func (s *Server) prepare(c *Caller, role config.Role, files []*apiv1.SourceFile,
 	}
 	b.findings = append(b.findings, b.host...)
 	return b, nil
+}
+
+// leaveTests takes the tests out, with a remark: they belong beside the text of a policy, and nothing here runs them.
+func (b *batch) leaveTests() {
+	var docs []*policy.Document
+	for _, d := range b.docs {
+		if d.Kind != policy.KindTest {
+			docs = append(docs, d)
+			continue
+		}
+		b.host = append(b.host, &apiv1.Finding{
+			Severity: apiv1.Finding_SEVERITY_WARNING, Code: "not-stored", File: d.File, Line: uint32(d.FirstLine),
+			Message: fmt.Sprintf("test %s is not stored; run it with policyctl test", d.Name),
+		})
+	}
+	b.docs = docs
 }
 
 // prepareOne pins one document and compiles it once when it is a policy, so that what is stored can be started.
@@ -171,6 +188,9 @@ func (s *Server) Apply(ctx context.Context, req *apiv1.ApplyRequest) (*apiv1.App
 	b, err := s.prepare(c, config.RoleAdmin, req.GetFiles(), req.GetResources(), req.GetStrict())
 	if err != nil {
 		return nil, err
+	}
+	if len(b.puts) == 0 {
+		return nil, invalidField("files", "nothing but tests, and policyd does not store tests: run them with policyctl test")
 	}
 	if req.GetExpect() != nil {
 		if len(b.puts) != 1 {

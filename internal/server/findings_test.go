@@ -5,8 +5,11 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/grpc/codes"
+
 	apiv1 "policyd.dev/policyd/api/policyd/v1"
 	"policyd.dev/policyd/internal/policy"
+	"policyd.dev/policyd/store"
 )
 
 // The text of findings holds whole ones, as many as a status has room for, and counts the others.
@@ -34,4 +37,34 @@ func TestFindingsText(t *testing.T) {
 			t.Errorf("%d findings: %d told: %q", n, told, text)
 		}
 	}
+}
+
+// Tests beside a policy are checked and left out; alone there is nothing to store.
+func TestTestsAreNotStored(t *testing.T) {
+	e := start(t, nil)
+	test := []byte("apiVersion: policyd/v1\nkind: PolicyTest\nmetadata: {name: web}\nspec:\n  expect: [{op: open / r, verdict: allow}]\n")
+	resp, err := e.policy.Apply(e.ctx(), &apiv1.ApplyRequest{Files: files(echoPolicy("web"), test)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := resp.GetResults(); len(r) != 1 || r[0].GetVersion().GetKind() != store.KindLandlockPolicy {
+		t.Errorf("stored %v", r)
+	}
+	left := 0
+	for _, f := range resp.GetFindings() {
+		if f.GetCode() == "not-stored" && f.GetSeverity() == apiv1.Finding_SEVERITY_WARNING && f.GetFile() == "file1.yaml" {
+			left++
+		}
+	}
+	if left != 1 {
+		t.Errorf("findings %v", resp.GetFindings())
+	}
+	_, err = e.policy.Apply(e.ctx(), &apiv1.ApplyRequest{Files: files(test)})
+	wantStatus(t, err, codes.InvalidArgument, "INVALID")
+	if val, err := e.policy.Validate(e.ctx(), &apiv1.ValidateRequest{Files: files(test)}); err != nil || len(val.GetFindings()) != 1 {
+		t.Errorf("validate: %v, %v", val, err)
+	}
+	bad := []byte(strings.Replace(string(test), "allow", "alow", 1))
+	_, err = e.policy.Apply(e.ctx(), &apiv1.ApplyRequest{Files: files(echoPolicy("other"), bad)})
+	wantStatus(t, err, codes.InvalidArgument, "INVALID")
 }

@@ -129,6 +129,60 @@ func (MissingPath) EnumDescriptor() ([]byte, []int) {
 	return file_policyd_v1_policy_proto_rawDescGZIP(), []int{1}
 }
 
+// TestVerdict is what an expectation wants.
+type TestVerdict int32
+
+const (
+	TestVerdict_TEST_VERDICT_UNSPECIFIED TestVerdict = 0
+	TestVerdict_TEST_VERDICT_ALLOW       TestVerdict = 1
+	TestVerdict_TEST_VERDICT_DENY        TestVerdict = 2
+	// Landlock does not mediate it: it is not the policy that allows it.
+	TestVerdict_TEST_VERDICT_NOT_MEDIATED TestVerdict = 3
+)
+
+// Enum value maps for TestVerdict.
+var (
+	TestVerdict_name = map[int32]string{
+		0: "TEST_VERDICT_UNSPECIFIED",
+		1: "TEST_VERDICT_ALLOW",
+		2: "TEST_VERDICT_DENY",
+		3: "TEST_VERDICT_NOT_MEDIATED",
+	}
+	TestVerdict_value = map[string]int32{
+		"TEST_VERDICT_UNSPECIFIED":  0,
+		"TEST_VERDICT_ALLOW":        1,
+		"TEST_VERDICT_DENY":         2,
+		"TEST_VERDICT_NOT_MEDIATED": 3,
+	}
+)
+
+func (x TestVerdict) Enum() *TestVerdict {
+	p := new(TestVerdict)
+	*p = x
+	return p
+}
+
+func (x TestVerdict) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (TestVerdict) Descriptor() protoreflect.EnumDescriptor {
+	return file_policyd_v1_policy_proto_enumTypes[2].Descriptor()
+}
+
+func (TestVerdict) Type() protoreflect.EnumType {
+	return &file_policyd_v1_policy_proto_enumTypes[2]
+}
+
+func (x TestVerdict) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use TestVerdict.Descriptor instead.
+func (TestVerdict) EnumDescriptor() ([]byte, []int) {
+	return file_policyd_v1_policy_proto_rawDescGZIP(), []int{2}
+}
+
 // Metadata names a document.
 type Metadata struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1129,6 +1183,384 @@ func (x *FragmentSpec) GetPorts() []*PortRule {
 	return nil
 }
 
+// PolicyTest says what a policy must answer to operations.
+type PolicyTest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Metadata      *Metadata              `protobuf:"bytes,1,opt,name=metadata,proto3" json:"metadata,omitempty"`
+	Spec          *PolicyTestSpec        `protobuf:"bytes,2,opt,name=spec,proto3" json:"spec,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PolicyTest) Reset() {
+	*x = PolicyTest{}
+	mi := &file_policyd_v1_policy_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PolicyTest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PolicyTest) ProtoMessage() {}
+
+func (x *PolicyTest) ProtoReflect() protoreflect.Message {
+	mi := &file_policyd_v1_policy_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PolicyTest.ProtoReflect.Descriptor instead.
+func (*PolicyTest) Descriptor() ([]byte, []int) {
+	return file_policyd_v1_policy_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *PolicyTest) GetMetadata() *Metadata {
+	if x != nil {
+		return x.Metadata
+	}
+	return nil
+}
+
+func (x *PolicyTest) GetSpec() *PolicyTestSpec {
+	if x != nil {
+		return x.Spec
+	}
+	return nil
+}
+
+// PolicyTestSpec is the body of a PolicyTest.
+type PolicyTestSpec struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The policy: one of this file or of policyFile by its name, or else a reference for policyd (web, web@3,
+	// web@stable). May be left out where there is only one.
+	Policy string `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
+	// Files with the policy and its fragments, relative to the folder of this file; no daemon is needed.
+	PolicyFile []string `protobuf:"bytes,2,rep,name=policy_file,json=policyFile,proto3" json:"policy_file,omitempty"`
+	// Values of the policy's parameters. ${root} in them is the folder of tree.
+	Set map[string]string `protobuf:"bytes,3,rep,name=set,proto3" json:"set,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Landlock ABI of the kernel that is decided for. Default: the policy's.
+	Abi uint32 `protobuf:"varint,4,opt,name=abi,proto3" json:"abi,omitempty"`
+	// Decide on the text of paths alone, without a look at this host: for policies of other machines.
+	Lexical bool `protobuf:"varint,5,opt,name=lexical,proto3" json:"lexical,omitempty"`
+	// A scratch tree, made anew for every test. Without it operations are about the host as it is. In a lexical test it
+	// is the other machine's: its paths begin at /, and with --enforce paths of rules and operations are moved into it.
+	Tree []*TestEntry `protobuf:"bytes,6,rep,name=tree,proto3" json:"tree,omitempty"`
+	// At least one.
+	Expect        []*TestExpectation `protobuf:"bytes,7,rep,name=expect,proto3" json:"expect,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PolicyTestSpec) Reset() {
+	*x = PolicyTestSpec{}
+	mi := &file_policyd_v1_policy_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PolicyTestSpec) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PolicyTestSpec) ProtoMessage() {}
+
+func (x *PolicyTestSpec) ProtoReflect() protoreflect.Message {
+	mi := &file_policyd_v1_policy_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PolicyTestSpec.ProtoReflect.Descriptor instead.
+func (*PolicyTestSpec) Descriptor() ([]byte, []int) {
+	return file_policyd_v1_policy_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *PolicyTestSpec) GetPolicy() string {
+	if x != nil {
+		return x.Policy
+	}
+	return ""
+}
+
+func (x *PolicyTestSpec) GetPolicyFile() []string {
+	if x != nil {
+		return x.PolicyFile
+	}
+	return nil
+}
+
+func (x *PolicyTestSpec) GetSet() map[string]string {
+	if x != nil {
+		return x.Set
+	}
+	return nil
+}
+
+func (x *PolicyTestSpec) GetAbi() uint32 {
+	if x != nil {
+		return x.Abi
+	}
+	return 0
+}
+
+func (x *PolicyTestSpec) GetLexical() bool {
+	if x != nil {
+		return x.Lexical
+	}
+	return false
+}
+
+func (x *PolicyTestSpec) GetTree() []*TestEntry {
+	if x != nil {
+		return x.Tree
+	}
+	return nil
+}
+
+func (x *PolicyTestSpec) GetExpect() []*TestExpectation {
+	if x != nil {
+		return x.Expect
+	}
+	return nil
+}
+
+// TestEntry is an object of a scratch tree: one of dir, file, symlink, fifo, socket, char, block and link, which is
+// its path beneath the tree's folder. Folders above it are made as needed, with mode 0755.
+type TestEntry struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Dir     string                 `protobuf:"bytes,1,opt,name=dir,proto3" json:"dir,omitempty"`
+	File    string                 `protobuf:"bytes,2,opt,name=file,proto3" json:"file,omitempty"`
+	Symlink string                 `protobuf:"bytes,3,opt,name=symlink,proto3" json:"symlink,omitempty"`
+	Fifo    string                 `protobuf:"bytes,4,opt,name=fifo,proto3" json:"fifo,omitempty"`
+	// A unix socket that something listens on, made outside of the sandbox.
+	Socket string `protobuf:"bytes,5,opt,name=socket,proto3" json:"socket,omitempty"`
+	// A character device; only root can make one.
+	Char string `protobuf:"bytes,6,opt,name=char,proto3" json:"char,omitempty"`
+	// A block device; only root can make one.
+	Block string `protobuf:"bytes,7,opt,name=block,proto3" json:"block,omitempty"`
+	// Another name (hard link) of the file in to.
+	Link string `protobuf:"bytes,8,opt,name=link,proto3" json:"link,omitempty"`
+	// Permissions, octal ("0644"). Default: 0755 for dir, 0644 for the others.
+	Mode string `protobuf:"bytes,9,opt,name=mode,proto3" json:"mode,omitempty"`
+	// What is in the file.
+	Content string `protobuf:"bytes,10,opt,name=content,proto3" json:"content,omitempty"`
+	// Where a symlink leads (as it is to be stored; may begin with ${root}), or the file that link names.
+	To string `protobuf:"bytes,11,opt,name=to,proto3" json:"to,omitempty"`
+	// Number of a device, MAJOR:MINOR. Default: 1:3, /dev/null, for char and 7:0 for block.
+	Device        string `protobuf:"bytes,12,opt,name=device,proto3" json:"device,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TestEntry) Reset() {
+	*x = TestEntry{}
+	mi := &file_policyd_v1_policy_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TestEntry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TestEntry) ProtoMessage() {}
+
+func (x *TestEntry) ProtoReflect() protoreflect.Message {
+	mi := &file_policyd_v1_policy_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TestEntry.ProtoReflect.Descriptor instead.
+func (*TestEntry) Descriptor() ([]byte, []int) {
+	return file_policyd_v1_policy_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *TestEntry) GetDir() string {
+	if x != nil {
+		return x.Dir
+	}
+	return ""
+}
+
+func (x *TestEntry) GetFile() string {
+	if x != nil {
+		return x.File
+	}
+	return ""
+}
+
+func (x *TestEntry) GetSymlink() string {
+	if x != nil {
+		return x.Symlink
+	}
+	return ""
+}
+
+func (x *TestEntry) GetFifo() string {
+	if x != nil {
+		return x.Fifo
+	}
+	return ""
+}
+
+func (x *TestEntry) GetSocket() string {
+	if x != nil {
+		return x.Socket
+	}
+	return ""
+}
+
+func (x *TestEntry) GetChar() string {
+	if x != nil {
+		return x.Char
+	}
+	return ""
+}
+
+func (x *TestEntry) GetBlock() string {
+	if x != nil {
+		return x.Block
+	}
+	return ""
+}
+
+func (x *TestEntry) GetLink() string {
+	if x != nil {
+		return x.Link
+	}
+	return ""
+}
+
+func (x *TestEntry) GetMode() string {
+	if x != nil {
+		return x.Mode
+	}
+	return ""
+}
+
+func (x *TestEntry) GetContent() string {
+	if x != nil {
+		return x.Content
+	}
+	return ""
+}
+
+func (x *TestEntry) GetTo() string {
+	if x != nil {
+		return x.To
+	}
+	return ""
+}
+
+func (x *TestEntry) GetDevice() string {
+	if x != nil {
+		return x.Device
+	}
+	return ""
+}
+
+// TestExpectation is an operation with the answer it must get.
+type TestExpectation struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The operation in the words of policyctl check: "open /etc/shadow r". ${root} is the folder of tree.
+	Op      string      `protobuf:"bytes,1,opt,name=op,proto3" json:"op,omitempty"`
+	Verdict TestVerdict `protobuf:"varint,2,opt,name=verdict,proto3,enum=policyd.v1.TestVerdict" json:"verdict,omitempty"`
+	// What the program gets: EACCES, EXDEV, EPERM. Default: any.
+	Errno string `protobuf:"bytes,3,opt,name=errno,proto3" json:"errno,omitempty"`
+	// Layers that must be among those that deny.
+	Layer []string `protobuf:"bytes,4,rep,name=layer,proto3" json:"layer,omitempty"`
+	// Why, one line; told when it fails.
+	Reason        string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TestExpectation) Reset() {
+	*x = TestExpectation{}
+	mi := &file_policyd_v1_policy_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TestExpectation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TestExpectation) ProtoMessage() {}
+
+func (x *TestExpectation) ProtoReflect() protoreflect.Message {
+	mi := &file_policyd_v1_policy_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TestExpectation.ProtoReflect.Descriptor instead.
+func (*TestExpectation) Descriptor() ([]byte, []int) {
+	return file_policyd_v1_policy_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *TestExpectation) GetOp() string {
+	if x != nil {
+		return x.Op
+	}
+	return ""
+}
+
+func (x *TestExpectation) GetVerdict() TestVerdict {
+	if x != nil {
+		return x.Verdict
+	}
+	return TestVerdict_TEST_VERDICT_UNSPECIFIED
+}
+
+func (x *TestExpectation) GetErrno() string {
+	if x != nil {
+		return x.Errno
+	}
+	return ""
+}
+
+func (x *TestExpectation) GetLayer() []string {
+	if x != nil {
+		return x.Layer
+	}
+	return nil
+}
+
+func (x *TestExpectation) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 // Resource is any document.
 type Resource struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1136,6 +1568,7 @@ type Resource struct {
 	//
 	//	*Resource_LandlockPolicy
 	//	*Resource_Fragment
+	//	*Resource_PolicyTest
 	Kind          isResource_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1143,7 +1576,7 @@ type Resource struct {
 
 func (x *Resource) Reset() {
 	*x = Resource{}
-	mi := &file_policyd_v1_policy_proto_msgTypes[15]
+	mi := &file_policyd_v1_policy_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1155,7 +1588,7 @@ func (x *Resource) String() string {
 func (*Resource) ProtoMessage() {}
 
 func (x *Resource) ProtoReflect() protoreflect.Message {
-	mi := &file_policyd_v1_policy_proto_msgTypes[15]
+	mi := &file_policyd_v1_policy_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1168,7 +1601,7 @@ func (x *Resource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resource.ProtoReflect.Descriptor instead.
 func (*Resource) Descriptor() ([]byte, []int) {
-	return file_policyd_v1_policy_proto_rawDescGZIP(), []int{15}
+	return file_policyd_v1_policy_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Resource) GetKind() isResource_Kind {
@@ -1196,6 +1629,15 @@ func (x *Resource) GetFragment() *Fragment {
 	return nil
 }
 
+func (x *Resource) GetPolicyTest() *PolicyTest {
+	if x != nil {
+		if x, ok := x.Kind.(*Resource_PolicyTest); ok {
+			return x.PolicyTest
+		}
+	}
+	return nil
+}
+
 type isResource_Kind interface {
 	isResource_Kind()
 }
@@ -1208,9 +1650,15 @@ type Resource_Fragment struct {
 	Fragment *Fragment `protobuf:"bytes,2,opt,name=fragment,proto3,oneof"`
 }
 
+type Resource_PolicyTest struct {
+	PolicyTest *PolicyTest `protobuf:"bytes,3,opt,name=policy_test,json=policyTest,proto3,oneof"`
+}
+
 func (*Resource_LandlockPolicy) isResource_Kind() {}
 
 func (*Resource_Fragment) isResource_Kind() {}
+
+func (*Resource_PolicyTest) isResource_Kind() {}
 
 var File_policyd_v1_policy_proto protoreflect.FileDescriptor
 
@@ -1302,10 +1750,48 @@ const file_policyd_v1_policy_proto_rawDesc = "" +
 	"\x05ports\x18\x05 \x03(\v2\x14.policyd.v1.PortRuleR\x05ports\x1aT\n" +
 	"\x0eVariablesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12,\n" +
-	"\x05value\x18\x02 \x01(\v2\x16.policyd.v1.StringListR\x05value:\x028\x01\"\x8d\x01\n" +
+	"\x05value\x18\x02 \x01(\v2\x16.policyd.v1.StringListR\x05value:\x028\x01\"n\n" +
+	"\n" +
+	"PolicyTest\x120\n" +
+	"\bmetadata\x18\x01 \x01(\v2\x14.policyd.v1.MetadataR\bmetadata\x12.\n" +
+	"\x04spec\x18\x02 \x01(\v2\x1a.policyd.v1.PolicyTestSpecR\x04spec\"\xc4\x02\n" +
+	"\x0ePolicyTestSpec\x12\x16\n" +
+	"\x06policy\x18\x01 \x01(\tR\x06policy\x12\x1f\n" +
+	"\vpolicy_file\x18\x02 \x03(\tR\n" +
+	"policyFile\x125\n" +
+	"\x03set\x18\x03 \x03(\v2#.policyd.v1.PolicyTestSpec.SetEntryR\x03set\x12\x10\n" +
+	"\x03abi\x18\x04 \x01(\rR\x03abi\x12\x18\n" +
+	"\alexical\x18\x05 \x01(\bR\alexical\x12)\n" +
+	"\x04tree\x18\x06 \x03(\v2\x15.policyd.v1.TestEntryR\x04tree\x123\n" +
+	"\x06expect\x18\a \x03(\v2\x1b.policyd.v1.TestExpectationR\x06expect\x1a6\n" +
+	"\bSetEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8b\x02\n" +
+	"\tTestEntry\x12\x10\n" +
+	"\x03dir\x18\x01 \x01(\tR\x03dir\x12\x12\n" +
+	"\x04file\x18\x02 \x01(\tR\x04file\x12\x18\n" +
+	"\asymlink\x18\x03 \x01(\tR\asymlink\x12\x12\n" +
+	"\x04fifo\x18\x04 \x01(\tR\x04fifo\x12\x16\n" +
+	"\x06socket\x18\x05 \x01(\tR\x06socket\x12\x12\n" +
+	"\x04char\x18\x06 \x01(\tR\x04char\x12\x14\n" +
+	"\x05block\x18\a \x01(\tR\x05block\x12\x12\n" +
+	"\x04link\x18\b \x01(\tR\x04link\x12\x12\n" +
+	"\x04mode\x18\t \x01(\tR\x04mode\x12\x18\n" +
+	"\acontent\x18\n" +
+	" \x01(\tR\acontent\x12\x0e\n" +
+	"\x02to\x18\v \x01(\tR\x02to\x12\x16\n" +
+	"\x06device\x18\f \x01(\tR\x06device\"\x98\x01\n" +
+	"\x0fTestExpectation\x12\x0e\n" +
+	"\x02op\x18\x01 \x01(\tR\x02op\x121\n" +
+	"\averdict\x18\x02 \x01(\x0e2\x17.policyd.v1.TestVerdictR\averdict\x12\x14\n" +
+	"\x05errno\x18\x03 \x01(\tR\x05errno\x12\x14\n" +
+	"\x05layer\x18\x04 \x03(\tR\x05layer\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\"\xc8\x01\n" +
 	"\bResource\x12E\n" +
 	"\x0flandlock_policy\x18\x01 \x01(\v2\x1a.policyd.v1.LandlockPolicyH\x00R\x0elandlockPolicy\x122\n" +
-	"\bfragment\x18\x02 \x01(\v2\x14.policyd.v1.FragmentH\x00R\bfragmentB\x06\n" +
+	"\bfragment\x18\x02 \x01(\v2\x14.policyd.v1.FragmentH\x00R\bfragment\x129\n" +
+	"\vpolicy_test\x18\x03 \x01(\v2\x16.policyd.v1.PolicyTestH\x00R\n" +
+	"policyTestB\x06\n" +
 	"\x04kind*]\n" +
 	"\vEnforcement\x12\x1b\n" +
 	"\x17ENFORCEMENT_UNSPECIFIED\x10\x00\x12\x18\n" +
@@ -1314,7 +1800,12 @@ const file_policyd_v1_policy_proto_rawDesc = "" +
 	"\vMissingPath\x12\x1c\n" +
 	"\x18MISSING_PATH_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11MISSING_PATH_FAIL\x10\x01\x12\x15\n" +
-	"\x11MISSING_PATH_SKIP\x10\x02B.Z,policyd.dev/policyd/api/policyd/v1;policydv1b\x06proto3"
+	"\x11MISSING_PATH_SKIP\x10\x02*y\n" +
+	"\vTestVerdict\x12\x1c\n" +
+	"\x18TEST_VERDICT_UNSPECIFIED\x10\x00\x12\x16\n" +
+	"\x12TEST_VERDICT_ALLOW\x10\x01\x12\x15\n" +
+	"\x11TEST_VERDICT_DENY\x10\x02\x12\x1d\n" +
+	"\x19TEST_VERDICT_NOT_MEDIATED\x10\x03B.Z,policyd.dev/policyd/api/policyd/v1;policydv1b\x06proto3"
 
 var (
 	file_policyd_v1_policy_proto_rawDescOnce sync.Once
@@ -1328,65 +1819,78 @@ func file_policyd_v1_policy_proto_rawDescGZIP() []byte {
 	return file_policyd_v1_policy_proto_rawDescData
 }
 
-var file_policyd_v1_policy_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_policyd_v1_policy_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_policyd_v1_policy_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_policyd_v1_policy_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_policyd_v1_policy_proto_goTypes = []any{
-	(Enforcement)(0),       // 0: policyd.v1.Enforcement
-	(MissingPath)(0),       // 1: policyd.v1.MissingPath
-	(*Metadata)(nil),       // 2: policyd.v1.Metadata
-	(*LandlockPolicy)(nil), // 3: policyd.v1.LandlockPolicy
-	(*LandlockSpec)(nil),   // 4: policyd.v1.LandlockSpec
-	(*StringList)(nil),     // 5: policyd.v1.StringList
-	(*Parameter)(nil),      // 6: policyd.v1.Parameter
-	(*Layer)(nil),          // 7: policyd.v1.Layer
-	(*Handles)(nil),        // 8: policyd.v1.Handles
-	(*Quiet)(nil),          // 9: policyd.v1.Quiet
-	(*Log)(nil),            // 10: policyd.v1.Log
-	(*PathRule)(nil),       // 11: policyd.v1.PathRule
-	(*PortRule)(nil),       // 12: policyd.v1.PortRule
-	(*Process)(nil),        // 13: policyd.v1.Process
-	(*Flatten)(nil),        // 14: policyd.v1.Flatten
-	(*Fragment)(nil),       // 15: policyd.v1.Fragment
-	(*FragmentSpec)(nil),   // 16: policyd.v1.FragmentSpec
-	(*Resource)(nil),       // 17: policyd.v1.Resource
-	nil,                    // 18: policyd.v1.Metadata.LabelsEntry
-	nil,                    // 19: policyd.v1.LandlockSpec.VariablesEntry
-	nil,                    // 20: policyd.v1.Process.LimitsEntry
-	nil,                    // 21: policyd.v1.Process.EnvironmentEntry
-	nil,                    // 22: policyd.v1.FragmentSpec.VariablesEntry
+	(Enforcement)(0),        // 0: policyd.v1.Enforcement
+	(MissingPath)(0),        // 1: policyd.v1.MissingPath
+	(TestVerdict)(0),        // 2: policyd.v1.TestVerdict
+	(*Metadata)(nil),        // 3: policyd.v1.Metadata
+	(*LandlockPolicy)(nil),  // 4: policyd.v1.LandlockPolicy
+	(*LandlockSpec)(nil),    // 5: policyd.v1.LandlockSpec
+	(*StringList)(nil),      // 6: policyd.v1.StringList
+	(*Parameter)(nil),       // 7: policyd.v1.Parameter
+	(*Layer)(nil),           // 8: policyd.v1.Layer
+	(*Handles)(nil),         // 9: policyd.v1.Handles
+	(*Quiet)(nil),           // 10: policyd.v1.Quiet
+	(*Log)(nil),             // 11: policyd.v1.Log
+	(*PathRule)(nil),        // 12: policyd.v1.PathRule
+	(*PortRule)(nil),        // 13: policyd.v1.PortRule
+	(*Process)(nil),         // 14: policyd.v1.Process
+	(*Flatten)(nil),         // 15: policyd.v1.Flatten
+	(*Fragment)(nil),        // 16: policyd.v1.Fragment
+	(*FragmentSpec)(nil),    // 17: policyd.v1.FragmentSpec
+	(*PolicyTest)(nil),      // 18: policyd.v1.PolicyTest
+	(*PolicyTestSpec)(nil),  // 19: policyd.v1.PolicyTestSpec
+	(*TestEntry)(nil),       // 20: policyd.v1.TestEntry
+	(*TestExpectation)(nil), // 21: policyd.v1.TestExpectation
+	(*Resource)(nil),        // 22: policyd.v1.Resource
+	nil,                     // 23: policyd.v1.Metadata.LabelsEntry
+	nil,                     // 24: policyd.v1.LandlockSpec.VariablesEntry
+	nil,                     // 25: policyd.v1.Process.LimitsEntry
+	nil,                     // 26: policyd.v1.Process.EnvironmentEntry
+	nil,                     // 27: policyd.v1.FragmentSpec.VariablesEntry
+	nil,                     // 28: policyd.v1.PolicyTestSpec.SetEntry
 }
 var file_policyd_v1_policy_proto_depIdxs = []int32{
-	18, // 0: policyd.v1.Metadata.labels:type_name -> policyd.v1.Metadata.LabelsEntry
-	2,  // 1: policyd.v1.LandlockPolicy.metadata:type_name -> policyd.v1.Metadata
-	4,  // 2: policyd.v1.LandlockPolicy.spec:type_name -> policyd.v1.LandlockSpec
+	23, // 0: policyd.v1.Metadata.labels:type_name -> policyd.v1.Metadata.LabelsEntry
+	3,  // 1: policyd.v1.LandlockPolicy.metadata:type_name -> policyd.v1.Metadata
+	5,  // 2: policyd.v1.LandlockPolicy.spec:type_name -> policyd.v1.LandlockSpec
 	0,  // 3: policyd.v1.LandlockSpec.enforcement:type_name -> policyd.v1.Enforcement
-	19, // 4: policyd.v1.LandlockSpec.variables:type_name -> policyd.v1.LandlockSpec.VariablesEntry
-	6,  // 5: policyd.v1.LandlockSpec.parameters:type_name -> policyd.v1.Parameter
-	7,  // 6: policyd.v1.LandlockSpec.layers:type_name -> policyd.v1.Layer
-	13, // 7: policyd.v1.LandlockSpec.process:type_name -> policyd.v1.Process
-	14, // 8: policyd.v1.LandlockSpec.flatten:type_name -> policyd.v1.Flatten
-	8,  // 9: policyd.v1.Layer.handles:type_name -> policyd.v1.Handles
-	11, // 10: policyd.v1.Layer.paths:type_name -> policyd.v1.PathRule
-	12, // 11: policyd.v1.Layer.ports:type_name -> policyd.v1.PortRule
-	9,  // 12: policyd.v1.Layer.quiet:type_name -> policyd.v1.Quiet
-	10, // 13: policyd.v1.Layer.log:type_name -> policyd.v1.Log
+	24, // 4: policyd.v1.LandlockSpec.variables:type_name -> policyd.v1.LandlockSpec.VariablesEntry
+	7,  // 5: policyd.v1.LandlockSpec.parameters:type_name -> policyd.v1.Parameter
+	8,  // 6: policyd.v1.LandlockSpec.layers:type_name -> policyd.v1.Layer
+	14, // 7: policyd.v1.LandlockSpec.process:type_name -> policyd.v1.Process
+	15, // 8: policyd.v1.LandlockSpec.flatten:type_name -> policyd.v1.Flatten
+	9,  // 9: policyd.v1.Layer.handles:type_name -> policyd.v1.Handles
+	12, // 10: policyd.v1.Layer.paths:type_name -> policyd.v1.PathRule
+	13, // 11: policyd.v1.Layer.ports:type_name -> policyd.v1.PortRule
+	10, // 12: policyd.v1.Layer.quiet:type_name -> policyd.v1.Quiet
+	11, // 13: policyd.v1.Layer.log:type_name -> policyd.v1.Log
 	1,  // 14: policyd.v1.PathRule.missing:type_name -> policyd.v1.MissingPath
-	20, // 15: policyd.v1.Process.limits:type_name -> policyd.v1.Process.LimitsEntry
-	21, // 16: policyd.v1.Process.environment:type_name -> policyd.v1.Process.EnvironmentEntry
-	2,  // 17: policyd.v1.Fragment.metadata:type_name -> policyd.v1.Metadata
-	16, // 18: policyd.v1.Fragment.spec:type_name -> policyd.v1.FragmentSpec
-	22, // 19: policyd.v1.FragmentSpec.variables:type_name -> policyd.v1.FragmentSpec.VariablesEntry
-	11, // 20: policyd.v1.FragmentSpec.paths:type_name -> policyd.v1.PathRule
-	12, // 21: policyd.v1.FragmentSpec.ports:type_name -> policyd.v1.PortRule
-	3,  // 22: policyd.v1.Resource.landlock_policy:type_name -> policyd.v1.LandlockPolicy
-	15, // 23: policyd.v1.Resource.fragment:type_name -> policyd.v1.Fragment
-	5,  // 24: policyd.v1.LandlockSpec.VariablesEntry.value:type_name -> policyd.v1.StringList
-	5,  // 25: policyd.v1.FragmentSpec.VariablesEntry.value:type_name -> policyd.v1.StringList
-	26, // [26:26] is the sub-list for method output_type
-	26, // [26:26] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	25, // 15: policyd.v1.Process.limits:type_name -> policyd.v1.Process.LimitsEntry
+	26, // 16: policyd.v1.Process.environment:type_name -> policyd.v1.Process.EnvironmentEntry
+	3,  // 17: policyd.v1.Fragment.metadata:type_name -> policyd.v1.Metadata
+	17, // 18: policyd.v1.Fragment.spec:type_name -> policyd.v1.FragmentSpec
+	27, // 19: policyd.v1.FragmentSpec.variables:type_name -> policyd.v1.FragmentSpec.VariablesEntry
+	12, // 20: policyd.v1.FragmentSpec.paths:type_name -> policyd.v1.PathRule
+	13, // 21: policyd.v1.FragmentSpec.ports:type_name -> policyd.v1.PortRule
+	3,  // 22: policyd.v1.PolicyTest.metadata:type_name -> policyd.v1.Metadata
+	19, // 23: policyd.v1.PolicyTest.spec:type_name -> policyd.v1.PolicyTestSpec
+	28, // 24: policyd.v1.PolicyTestSpec.set:type_name -> policyd.v1.PolicyTestSpec.SetEntry
+	20, // 25: policyd.v1.PolicyTestSpec.tree:type_name -> policyd.v1.TestEntry
+	21, // 26: policyd.v1.PolicyTestSpec.expect:type_name -> policyd.v1.TestExpectation
+	2,  // 27: policyd.v1.TestExpectation.verdict:type_name -> policyd.v1.TestVerdict
+	4,  // 28: policyd.v1.Resource.landlock_policy:type_name -> policyd.v1.LandlockPolicy
+	16, // 29: policyd.v1.Resource.fragment:type_name -> policyd.v1.Fragment
+	18, // 30: policyd.v1.Resource.policy_test:type_name -> policyd.v1.PolicyTest
+	6,  // 31: policyd.v1.LandlockSpec.VariablesEntry.value:type_name -> policyd.v1.StringList
+	6,  // 32: policyd.v1.FragmentSpec.VariablesEntry.value:type_name -> policyd.v1.StringList
+	33, // [33:33] is the sub-list for method output_type
+	33, // [33:33] is the sub-list for method input_type
+	33, // [33:33] is the sub-list for extension type_name
+	33, // [33:33] is the sub-list for extension extendee
+	0,  // [0:33] is the sub-list for field type_name
 }
 
 func init() { file_policyd_v1_policy_proto_init() }
@@ -1394,17 +1898,18 @@ func file_policyd_v1_policy_proto_init() {
 	if File_policyd_v1_policy_proto != nil {
 		return
 	}
-	file_policyd_v1_policy_proto_msgTypes[15].OneofWrappers = []any{
+	file_policyd_v1_policy_proto_msgTypes[19].OneofWrappers = []any{
 		(*Resource_LandlockPolicy)(nil),
 		(*Resource_Fragment)(nil),
+		(*Resource_PolicyTest)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_policyd_v1_policy_proto_rawDesc), len(file_policyd_v1_policy_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   21,
+			NumEnums:      3,
+			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
