@@ -75,10 +75,10 @@ type Decision struct {
 // are for the caller to leave out (see [FileRights]), and so are requests that
 // Landlock has no say in (stat, chmod, open with O_PATH).
 func (p *Profile) DecidePath(path string, req Access) Decision {
-	if !isClean(path) || len(path) > MaxPath {
+	if !isPath(path) {
 		return badQuestion(len(p.Layers))
 	}
-	return p.decide(FS, p.unfulfilledPath(path, req))
+	return p.decide(FS, p.unfulfilled(spot{path: path}, req))
 }
 
 // DecidePort tells whether the rights of kind Net in req are granted on a
@@ -101,10 +101,9 @@ func (p *Profile) DecideScope(req Access, shared int) Decision {
 	m := p.start(Scope, req)
 	s := m.slice()
 	for l := range s {
+		s[l] &^= QuietRule // scopes have no rules: the mask alone decides
 		if l < shared {
 			s[l] = 0
-		} else {
-			s[l] |= QuietRule // scopes have no rules: the mask alone decides
 		}
 	}
 	d := p.decide(Scope, m)
@@ -114,11 +113,12 @@ func (p *Profile) DecideScope(req Access, shared int) Decision {
 	return d
 }
 
-// unfulfilledPath is the walk. Bit 31 of a mask says that a quiet rule was met.
-func (p *Profile) unfulfilledPath(path string, req Access) Masks {
+// unfulfilled is the walk. [QuietRule] stays in a mask until a quiet rule is met,
+// so that a row clears it like any right it grants.
+func (p *Profile) unfulfilled(at spot, req Access) Masks {
 	m := p.start(FS, req)
 	s := m.slice()
-	for row, rest, n := p.above(path, len(p.Paths)); row >= 0; row, rest, n = p.above(rest, n) {
+	for row, rest, n := p.above(at.path, len(p.Paths)); row >= 0; row, rest, n = p.above(rest, n) {
 		if !clearGranted(s, p.Paths[row].Access) || rest == "" {
 			break
 		}
@@ -126,13 +126,19 @@ func (p *Profile) unfulfilledPath(path string, req Access) Masks {
 	return m
 }
 
-// unfulfilledBelowRoot is the walk without the row of "/".
-func (p *Profile) unfulfilledBelowRoot(path string, req Access) Masks {
+func (p *Profile) belowRoot(at spot, req Access) Masks {
 	m := p.start(FS, req)
-	for row, rest, n := p.above(path, len(p.Paths)); row >= 0 && p.Paths[row].Path != "/"; row, rest, n = p.above(rest, n) {
+	for row, rest, n := p.above(at.path, len(p.Paths)); row >= 0 && p.Paths[row].Path != "/"; row, rest, n = p.above(rest, n) {
 		clearGranted(m.slice(), p.Paths[row].Access)
 	}
-	return onlyRights(m, ^QuietRule)
+	return m
+}
+
+func (p *Profile) own(at spot) []Access {
+	if row, _ := p.findPath(at.path, len(p.Paths)); row >= 0 {
+		return p.Paths[row].Access
+	}
+	return nil
 }
 
 // start is the kernel's landlock_init_layer_masks.
@@ -142,7 +148,18 @@ func (p *Profile) start(kind Kind, req Access) Masks {
 	req &^= QuietRule
 	anyFS := kind == FS && p.HandlesFS()
 	for l := range s {
-		s[l] = req & p.handled(l, kind, anyFS)
+		s[l] = req&p.handled(l, kind, anyFS) | QuietRule
+	}
+	return m
+}
+
+// startHandled is start for kind FS, with handledFS at hand.
+func startHandled(handled []Access, req Access) Masks {
+	m := newMasks(len(handled))
+	s := m.slice()
+	req &^= QuietRule
+	for l, h := range handled {
+		s[l] = req&h | QuietRule
 	}
 	return m
 }
@@ -179,10 +196,11 @@ func parent(path string) string {
 // right is left.
 func clearGranted(unfulfilled, granted []Access) bool {
 	var left Access
+	unfulfilled = unfulfilled[:len(granted)]
 	for l, g := range granted {
-		a := unfulfilled[l] &^ (g &^ QuietRule)
+		a := unfulfilled[l] &^ g
+		unfulfilled[l] = a
 		left |= a
-		unfulfilled[l] = a | g&QuietRule
 	}
 	return left&^QuietRule != 0
 }
@@ -196,7 +214,7 @@ func (p *Profile) decide(kind Kind, m Masks) Decision {
 		if denied != 0 {
 			d.Allowed = false
 			d.Errno = syscall.EACCES
-			d.Quiet = a&QuietRule != 0 && denied&^p.Layers[l].quiet(kind) == 0
+			d.Quiet = a&QuietRule == 0 && denied&^p.Layers[l].quiet(kind) == 0
 		}
 	}
 	return d

@@ -5,7 +5,7 @@ package profile
 // kernel it stops when nothing is left to clear. cleared is reused for the next
 // row. It allocates; decisions that need no reasons should use DecidePath.
 func (p *Profile) ExplainPath(path string, req Access, visit func(row *PathRow, cleared []Access)) Decision {
-	if !isClean(path) || len(path) > MaxPath {
+	if !isPath(path) {
 		return badQuestion(len(p.Layers))
 	}
 	m := p.start(FS, req)

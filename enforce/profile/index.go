@@ -7,18 +7,21 @@ import "strings"
 // over the layers. Its answers are those of the walk. It is read-only and safe
 // for concurrent use; the profile must not change under it.
 type Index struct {
-	p      *Profile
-	byPath map[string]int32
-	united []Access // a row's masks are united[row*layers:], quiet bits too
-	up     []int32  // a row's nearest row above it, or -1
+	p       *Profile
+	handled []Access // per layer
+	byPath  map[string]int32
+	longest int      // bytes of the longest path in byPath
+	united  []Access // a row's masks are united[row*layers:], quiet bits too
+	up      []int32  // a row's nearest row above it, or -1
 }
 
 // NewIndex unites the rows of a valid profile, in time and memory linear in
 // their number.
 func NewIndex(p *Profile) *Index {
-	ix := &Index{p: p, byPath: make(map[string]int32, len(p.Paths)), up: p.rowsAbove()}
+	ix := &Index{p: p, handled: p.handledFS(), byPath: make(map[string]int32, len(p.Paths)), up: p.rowsAbove()}
 	for i := range p.Paths {
 		ix.byPath[p.Paths[i].Path] = int32(i)
+		ix.longest = max(ix.longest, len(p.Paths[i].Path))
 	}
 	n := len(p.Layers)
 	ix.united = make([]Access, len(p.Paths)*n)
@@ -63,10 +66,29 @@ func (ix *Index) Profile() *Profile { return ix.p }
 
 // DecidePath answers as [Profile.DecidePath].
 func (ix *Index) DecidePath(path string, req Access) Decision {
-	if !isClean(path) || len(path) > MaxPath {
+	if !isPath(path) {
 		return badQuestion(len(ix.p.Layers))
 	}
-	return ix.p.decide(FS, ix.unfulfilledPath(path, req))
+	return ix.p.decide(FS, ix.unfulfilled(spot{path: path}, req))
+}
+
+// Locate looks up once what [Index.DecideAt] decides on many times: the row
+// nearest to the path from above, as a place of this index, [Nowhere] when there
+// is none (then nothing is granted). ok is false when the path is no clean one.
+func (ix *Index) Locate(path string) (at Place, ok bool) {
+	if !isPath(path) {
+		return Nowhere, false
+	}
+	return Place(ix.deepest(path) + 1), true
+}
+
+// DecideAt answers as DecidePath for every path located at this place. Errno is
+// EINVAL for no place of this index.
+func (ix *Index) DecideAt(at Place, req Access) Decision {
+	if at < Nowhere || int(at) > len(ix.up) {
+		return badQuestion(len(ix.p.Layers))
+	}
+	return ix.p.decide(FS, ix.unfulfilledAt(int(at)-1, req))
 }
 
 // DecidePort answers as [Profile.DecidePort].
@@ -76,7 +98,9 @@ func (ix *Index) DecidePort(port uint16, req Access) Decision { return ix.p.Deci
 func (ix *Index) DecideScope(req Access, shared int) Decision { return ix.p.DecideScope(req, shared) }
 
 // DecideMove answers as [Profile.DecideMove].
-func (ix *Index) DecideMove(mv Move) MoveDecision { return decideMove(ix.p, ix, mv) }
+func (ix *Index) DecideMove(mv Move) MoveDecision {
+	return decideMove(ix.p, ix, &mv, pathSpots(mv.Old, mv.New))
+}
 
 func (ix *Index) masks(row int) []Access {
 	n := len(ix.p.Layers)
@@ -86,6 +110,9 @@ func (ix *Index) masks(row int) []Access {
 // deepest finds the row nearest to the path from above, or -1.
 func (ix *Index) deepest(path string) int {
 	for ; path != ""; path = parent(path) {
+		if len(path) > ix.longest {
+			continue
+		}
 		if row, ok := ix.byPath[path]; ok {
 			return int(row)
 		}
@@ -93,10 +120,17 @@ func (ix *Index) deepest(path string) int {
 	return -1
 }
 
-func (ix *Index) unfulfilledPath(path string, req Access) Masks {
-	m := ix.p.start(FS, req)
-	if row := ix.deepest(path); row >= 0 {
+func (ix *Index) unfulfilled(at spot, req Access) Masks {
+	return ix.unfulfilledAt(ix.deepest(at.path), req)
+}
+
+func (ix *Index) unfulfilledAt(row int, req Access) Masks {
+	m := startHandled(ix.handled, req)
+	if row >= 0 {
 		clearGranted(m.slice(), ix.masks(row))
 	}
 	return m
 }
+
+func (ix *Index) belowRoot(at spot, req Access) Masks { return ix.p.belowRoot(at, req) }
+func (ix *Index) own(at spot) []Access                { return ix.p.own(at) }

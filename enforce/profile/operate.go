@@ -40,32 +40,37 @@ type Answer struct {
 // hooks do (hook_file_open, hook_path_mknod, hook_unix_find, hook_socket_connect
 // ...). Errno is EINVAL for no question (a path that is not clean, an unknown
 // kind), ENOENT for a move of nothing. It allocates nothing.
-func (p *Profile) Decide(op Operation, f Facts) Answer { return decideOperation(p, p, &op, &f) }
+func (p *Profile) Decide(op Operation, f Facts) Answer {
+	return decideOperation(p, p, &op, &f, pathSpots(op.Path, op.NewPath))
+}
 
 // Decide answers as [Profile.Decide].
-func (ix *Index) Decide(op Operation, f Facts) Answer { return decideOperation(ix.p, ix, &op, &f) }
+func (ix *Index) Decide(op Operation, f Facts) Answer {
+	return decideOperation(ix.p, ix, &op, &f, pathSpots(op.Path, op.NewPath))
+}
 
 // asker asks the questions of one operation.
 type asker struct {
-	p *Profile
-	w walker
-	a Answer
+	p  *Profile
+	w  walker
+	at spots
+	a  Answer
 }
 
-func decideOperation(p *Profile, w walker, op *Operation, f *Facts) Answer {
-	q := asker{p: p, w: w, a: Answer{Verdict: NotMediated}}
+func decideOperation(p *Profile, w walker, op *Operation, f *Facts, at spots) Answer {
+	q := asker{p: p, w: w, at: at, a: Answer{Verdict: NotMediated}}
 	switch op.Kind {
 	case OpOpen:
 		q.open(op, f, op.Open&OpenCreate != 0 && f.Type == NoFile)
 	case OpIoctlDev:
 		q.open(op, f, false)
 		if q.a.Verdict == Allow && q.a.Optional&FSIoctlDev == 0 {
-			q.path(op.Path, FSIoctlDev)
+			q.object(FSIoctlDev)
 		}
 	case OpRename, OpExchange, OpLink:
 		q.move(op, f)
 	case OpConnectUnix:
-		q.connectUnix(op.Path, f.Shared)
+		q.connectUnix(f.Shared)
 	case OpBindTCP:
 		q.port(op.Port, NetBindTCP)
 	case OpConnectTCP:
@@ -96,19 +101,19 @@ func (q *asker) simple(op *Operation) {
 	switch op.Kind {
 	case OpExec:
 		// The kernel opens it to read, and to execute.
-		q.path(op.Path, FSReadFile|FSExecute)
+		q.object(FSReadFile | FSExecute)
 	case OpTruncate:
-		q.path(op.Path, FSTruncate)
+		q.object(FSTruncate)
 	case OpMkdir:
-		q.parent(op.Path, FSMakeDir)
+		q.parent(FSMakeDir)
 	case OpMknod:
-		q.parent(op.Path, op.Make.makeRight())
+		q.parent(op.Make.makeRight())
 	case OpSymlink:
-		q.parent(op.Path, FSMakeSym)
+		q.parent(FSMakeSym)
 	case OpUnlink:
-		q.parent(op.Path, FSRemoveFile)
+		q.parent(FSRemoveFile)
 	case OpRmdir:
-		q.parent(op.Path, FSRemoveDir)
+		q.parent(FSRemoveDir)
 	default:
 		q.a.Verdict, q.a.Errno = Deny, syscall.EINVAL
 	}
@@ -121,7 +126,7 @@ func (q *asker) open(op *Operation, f *Facts, created bool) {
 	if op.Open&OpenPath != 0 {
 		return
 	}
-	if created && !q.parent(op.Path, FSMakeReg) {
+	if created && !q.parent(FSMakeReg) {
 		return
 	}
 	var req Access
@@ -138,11 +143,11 @@ func (q *asker) open(op *Operation, f *Facts, created bool) {
 	if f.Type == CharDevice || f.Type == BlockDevice {
 		optional |= FSIoctlDev
 	}
-	if req == 0 || !isPath(op.Path) {
-		q.path(op.Path, 0)
+	if req == 0 || !q.at.object.ok {
+		q.object(0)
 		return
 	}
-	left := q.w.unfulfilledPath(op.Path, req|optional)
+	left := q.w.unfulfilled(q.at.object, req|optional)
 	q.a.Optional = optional &^ union(&left)
 	if op.Open&OpenTruncate != 0 && f.Type == RegularFile {
 		req |= FSTruncate // O_TRUNC of what was just made, or is no regular file, is nothing
@@ -150,25 +155,25 @@ func (q *asker) open(op *Operation, f *Facts, created bool) {
 	for l, a := range left.slice() {
 		left.slice()[l] = a & (req | QuietRule)
 	}
-	if !q.add(Question{Kind: FS, Path: op.Path, Request: req, Decision: q.p.decide(FS, left)}) {
+	if !q.add(Question{Kind: FS, Path: q.at.object.path, Request: req, Decision: q.p.decide(FS, left)}) {
 		q.a.Created, q.a.Optional = created, 0
 	}
 }
 
 // connectUnix asks for resolve_unix in the layers that whoever made the socket
 // is not under.
-func (q *asker) connectUnix(path string, shared int) {
-	if !isPath(path) {
-		q.path(path, 0)
+func (q *asker) connectUnix(shared int) {
+	if !q.at.object.ok {
+		q.object(0)
 		return
 	}
-	left := q.w.unfulfilledPath(path, FSResolveUnix)
+	left := q.w.unfulfilled(q.at.object, FSResolveUnix)
 	for l := range left.slice() {
 		if l < shared {
 			left.slice()[l] = 0
 		}
 	}
-	q.add(Question{Kind: FS, Path: path, Request: FSResolveUnix, Decision: q.p.decide(FS, left)})
+	q.add(Question{Kind: FS, Path: q.at.object.path, Request: FSResolveUnix, Decision: q.p.decide(FS, left)})
 }
 
 func (q *asker) move(op *Operation, f *Facts) {
@@ -179,7 +184,7 @@ func (q *asker) move(op *Operation, f *Facts) {
 	case OpLink:
 		mv.Op = Link
 	}
-	q.a.Move = decideMove(q.p, q.w, mv)
+	q.a.Move = decideMove(q.p, q.w, &mv, q.at)
 	q.a.Verdict, q.a.Errno = Allow, q.a.Move.Errno
 	if !q.a.Move.Allowed {
 		q.a.Verdict = Deny
@@ -198,23 +203,24 @@ func (q *asker) mount() {
 	q.add(Question{Kind: FS, Decision: d})
 }
 
-func isPath(path string) bool { return isClean(path) && len(path) <= MaxPath }
-
-// parent asks for a right to make or remove what path names.
-func (q *asker) parent(path string, req Access) bool {
-	if !isPath(path) || path == "/" {
-		return q.path(path, 0)
+// parent asks for a right to make or remove the object.
+func (q *asker) parent(req Access) bool {
+	if !q.at.parent.ok {
+		return q.object(0)
 	}
-	return q.path(parent(path), req)
+	return q.spot(q.at.parent, req)
 }
 
-// path asks for rights on a path; no rights are no question.
-func (q *asker) path(path string, req Access) bool {
+// object asks for rights on the object itself.
+func (q *asker) object(req Access) bool { return q.spot(q.at.object, req) }
+
+// spot asks for rights; none are no question.
+func (q *asker) spot(at spot, req Access) bool {
 	d := badQuestion(len(q.p.Layers))
-	if req != 0 && isPath(path) {
-		d = q.p.decide(FS, q.w.unfulfilledPath(path, req))
+	if req != 0 && at.ok {
+		d = q.p.decide(FS, q.w.unfulfilled(at, req))
 	}
-	return q.add(Question{Kind: FS, Path: path, Request: req, Decision: d})
+	return q.add(Question{Kind: FS, Path: at.path, Request: req, Decision: d})
 }
 
 func (q *asker) port(port uint16, req Access) bool {

@@ -20,7 +20,7 @@ const (
 	OpLink                        // Path, NewPath: link(2)
 	OpIoctlDev                    // Path, Open: open a device, then ioctl(2) on it
 	OpConnectUnix                 // Path: connect or send to a unix socket by its path
-	OpBindTCP                     // Port, 0 for any; listen(2) without bind is not mediated
+	OpBindTCP                     // Port, 0 for any; listen(2) without bind is not mediated, nor MPTCP (erratum 1)
 	OpConnectTCP                  // Port
 	OpBindUDP                     // Port, 0 for any
 	OpConnectUDP                  // Port
@@ -72,7 +72,8 @@ type Operation struct {
 	Port          uint16
 }
 
-// Facts is what an answer depends on besides the profile.
+// Facts is what an answer depends on besides the profile, errata of the kernel
+// included (see [Errata]).
 type Facts struct {
 	// What Path and NewPath name, NoFile for nothing. A character device of
 	// number 0:0 (a whiteout) is a RegularFile for kernels with erratum 4.

@@ -131,6 +131,16 @@ func (p *Profile) handled(l int, k Kind, anyFS bool) Access {
 	return a
 }
 
+// handledFS returns what each layer handles of kind FS, with refer.
+func (p *Profile) handledFS() []Access {
+	handled := make([]Access, len(p.Layers))
+	anyFS := p.HandlesFS()
+	for l := range handled {
+		handled[l] = p.handled(l, FS, anyFS)
+	}
+	return handled
+}
+
 // findPath returns the index of the row of exactly this path, or -1, looking
 // only at the first n rows.
 func (p *Profile) findPath(path string, n int) (row int, below int) {

@@ -96,18 +96,15 @@ type MoveDecision struct {
 // all restrictions it has, its own row counted. In a mount below "/" the row of
 // "/" does not count for that (see Move.Mounted), unless with it nothing at all
 // is refused on either parent.
-func (p *Profile) DecideMove(mv Move) MoveDecision { return decideMove(p, p, mv) }
-
-// walker is what the two evaluators have in common.
-type walker interface {
-	unfulfilledPath(path string, req Access) Masks
+func (p *Profile) DecideMove(mv Move) MoveDecision {
+	return decideMove(p, p, &mv, pathSpots(mv.Old, mv.New))
 }
 
-func decideMove(p *Profile, w walker, mv Move) MoveDecision {
+func decideMove(p *Profile, w walker, mv *Move, at spots) MoveDecision {
 	n := len(p.Layers)
 	d := MoveDecision{OldParent: newMasks(n), NewParent: newMasks(n), Gain: newMasks(n), GainBack: newMasks(n)}
 	switch {
-	case !isClean(mv.Old) || !isClean(mv.New) || mv.Old == "/" || mv.New == "/" || mv.Op > Link:
+	case !at.parent.ok || !at.newParent.ok || mv.Op > Link:
 		d.Errno = syscall.EINVAL
 		return d
 	case mv.OldType == NoFile || mv.Op == Exchange && mv.NewType == NoFile:
@@ -118,22 +115,22 @@ func decideMove(p *Profile, w walker, mv Move) MoveDecision {
 		return d
 	}
 	oldReq, newReq := mv.requests()
-	from, to := parent(mv.Old), parent(mv.New)
+	from, to := at.parent, at.newParent
 	if from == to {
-		d.NewParent = onlyRights(w.unfulfilledPath(to, oldReq|newReq), ^QuietRule)
+		d.NewParent = onlyRights(w.unfulfilled(to, oldReq|newReq), ^QuietRule)
 		d.finish()
 		return d
 	}
 	const all = ^QuietRule // of which the walk takes what is handled
-	old, new := onlyRights(w.unfulfilledPath(from, all), all), onlyRights(w.unfulfilledPath(to, all), all)
+	old, new := onlyRights(w.unfulfilled(from, all), all), onlyRights(w.unfulfilled(to, all), all)
 	compareOld, compareNew := &old, &new
 	if mv.Mounted && union(&old)|union(&new) != 0 {
-		oldBelow, newBelow := p.unfulfilledBelowRoot(from, all), p.unfulfilledBelowRoot(to, all)
+		oldBelow, newBelow := onlyRights(w.belowRoot(from, all), all), onlyRights(w.belowRoot(to, all), all)
 		compareOld, compareNew = &oldBelow, &newBelow
 	}
-	d.Gain = p.gain(compareOld, compareNew, mv.Old, mv.OldType)
+	d.Gain = gain(compareOld, compareNew, w.own(at.object), mv.OldType)
 	if mv.Op == Exchange {
-		d.GainBack = p.gain(compareNew, compareOld, mv.New, mv.NewType)
+		d.GainBack = gain(compareNew, compareOld, w.own(at.newObject), mv.NewType)
 	}
 	d.OldParent = onlyRights(old, oldReq|FSRefer)
 	d.NewParent = onlyRights(new, newReq|FSRefer)
@@ -156,17 +153,16 @@ func (mv *Move) requests() (old, new Access) {
 
 // gain gives per layer what an object would be allowed beneath the parent with
 // the restrictions dst that it is refused beneath the one with src: the
-// kernel's no_more_access. The object's own row goes with it.
-func (p *Profile) gain(src, dst *Masks, path string, t FileType) Masks {
+// kernel's no_more_access. What the object's own rules grant goes with it.
+func gain(src, dst *Masks, own []Access, t FileType) Masks {
 	relevant := ^QuietRule
 	if t != Directory {
 		relevant = FileRights(MaxABI)
 	}
-	g := newMasks(len(p.Layers))
-	row, _ := p.findPath(path, len(p.Paths))
+	g := newMasks(src.Len())
 	for l, refused := range src.slice() {
-		if row >= 0 {
-			refused &^= p.Paths[row].Access[l]
+		if own != nil {
+			refused &^= own[l]
 		}
 		g.slice()[l] = refused &^ dst.slice()[l] & relevant
 	}
