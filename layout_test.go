@@ -63,6 +63,7 @@ var mayImport = map[string][]string{
 	"internal/buildinfo":   {},
 	"internal/testkernel":  {},
 	"enforce/profile":      {},
+	"smack":                {},
 	"enforce/landlock":     {"enforce/profile", "internal/errs"},
 	"enforce/spawn":        {"enforce/profile", "enforce/landlock", "internal/errs"},
 	"store":                {"api", "internal/errs"},

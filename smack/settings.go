@@ -1,0 +1,4 @@
+package smack
+
+// Settings are everything in smackfs that is not a rule.
+type Settings struct{}
