@@ -232,6 +232,22 @@ func TestDecideBadPath(t *testing.T) {
 		if d.Allowed || d.Errno != syscall.EINVAL || !reflect.DeepEqual(d, e) || !reflect.DeepEqual(d, i) {
 			t.Errorf("%.20q: %+v, %+v, %+v", path, d, e, i)
 		}
+		if at, ok := NewIndex(p).Locate(path); ok || at != Nowhere {
+			t.Errorf("%.20q is located at %d", path, at)
+		}
+	}
+}
+
+func TestDecideNowhere(t *testing.T) {
+	ix := NewIndex(build(t, []Access{rw}, rule{1, "/a", rw}))
+	at, ok := ix.Locate("/b")
+	if d := ix.DecideAt(at, rw); !ok || at != Nowhere || d.Errno != syscall.EACCES || d.Unfulfilled.At(0) != rw {
+		t.Errorf("no row above: %d, %+v", at, d)
+	}
+	for _, at := range []Place{-1, 2} {
+		if d := ix.DecideAt(at, rw); d.Allowed || d.Errno != syscall.EINVAL {
+			t.Errorf("place %d: %+v", at, d)
+		}
 	}
 }
 
@@ -259,6 +275,9 @@ func TestEvaluatorsAgree(t *testing.T) {
 			walk := p.DecidePath(path, req)
 			if got := ix.DecidePath(path, req); !reflect.DeepEqual(got, walk) {
 				t.Errorf("%s: index %+v, walk %+v", path, got, walk)
+			}
+			if row, ok := ix.Locate(path); !ok || !reflect.DeepEqual(ix.DecideAt(row, req), walk) {
+				t.Errorf("%s: located %+v, walk %+v", path, ix.DecideAt(row, req), walk)
 			}
 			if got := p.ExplainPath(path, req, func(*PathRow, []Access) {}); !reflect.DeepEqual(got, walk) {
 				t.Errorf("%s: explained %+v, walk %+v", path, got, walk)
@@ -314,10 +333,16 @@ func TestDecisionsAllocateNothing(t *testing.T) {
 	p := mustBuild(t, b)
 	ix := NewIndex(p)
 	path := "/a/b/3/c/d/e"
+	g := newGrower(t, p)
+	at := g.at(path)
+	row, _ := ix.Locate(path)
 	mv := Move{Rename, "/a/b/3/x", "/a/b/4/y", RegularFile, NoFile, false}
 	for name, f := range map[string]func() bool{
 		"walk":       func() bool { return p.DecidePath(path, rw).Allowed },
 		"index":      func() bool { return ix.DecidePath(path, rw).Allowed },
+		"located":    func() bool { _, ok := ix.Locate(path); return !ok || ix.DecideAt(row, rw).Allowed },
+		"tree":       func() bool { return g.tree.DecideAt(at, rw).Allowed },
+		"tree walk":  func() bool { return g.tree.WalkAt(at, rw).Allowed },
 		"walk move":  func() bool { return p.DecideMove(mv).Allowed },
 		"index move": func() bool { return ix.DecideMove(mv).Allowed },
 		"port":       func() bool { return p.DecidePort(99, NetBindTCP).Allowed },
@@ -355,19 +380,31 @@ func TestRowsAbove(t *testing.T) {
 	}
 }
 
-// Profiles and indexes are shared by all who ask: run with -race.
+// Profiles, indexes and trees are shared by all who ask: run with -race.
 func TestDecisionsAreConcurrent(t *testing.T) {
 	p := randomProfile(rand.New(rand.NewPCG(7, 1)))
-	ix := NewIndex(p)
+	ix, g := NewIndex(p), newGrower(t, p)
+	// What each asks for: made before, as a tree must not grow meanwhile.
+	type question struct {
+		op Operation
+		f  Facts
+		at Where
+	}
+	var questions []question
+	for r := rand.New(rand.NewPCG(7, 4)); len(questions) < 500; {
+		op, f := randomOperation(r)
+		questions = append(questions, question{op, f, g.where(&op)})
+	}
 	var wg sync.WaitGroup
-	for seed := range uint64(4) {
+	for range 4 {
 		wg.Go(func() {
-			r := rand.New(rand.NewPCG(seed, 4))
-			for range 500 {
-				path, req := randomPath(r), randomMask(r, FS)
-				if x, y := p.DecidePath(path, req), ix.DecidePath(path, req); x.Allowed != y.Allowed {
-					t.Errorf("%s: %v, %v", path, x.Allowed, y.Allowed)
+			for i := range questions {
+				q := &questions[i]
+				walk, index, tree := p.Decide(q.op, q.f), ix.Decide(q.op, q.f), g.tree.Decide(q.op, q.f, q.at)
+				if walk.Errno != index.Errno || walk.Errno != tree.Errno {
+					t.Errorf("%+v: %v, %v, %v", q.op, walk.Errno, index.Errno, tree.Errno)
 				}
+				p.ExplainPath(q.op.Path, ro, func(*PathRow, []Access) {})
 				p.Encode()
 				p.Required()
 			}

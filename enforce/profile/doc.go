@@ -6,13 +6,14 @@
 // any host: no inode was looked at, no path was opened. That makes it
 // comparable, cacheable by digest and testable without a kernel.
 //
-//	rights.go, groups.go, flags.go, abi.go, errata.go   the tables everything else reads
+//	rights.go, groups.go, flags.go, abi.go   the tables everything else reads
+//	errata.go                                where kernels of one ABI differ
 //	profile.go, validate.go, builder.go      the data and how it is made
 //	encode.go, decode.go, limits.go          the bytes (docs/profile-format.md)
-//	operation.go, operate.go                 what an operation asks of it
+//	operation.go, operate.go                 what an operation asks of the kernel
 //	decide.go, refer.go, explain.go          the kernel's algorithm
 //	index.go                                 the same answers from united rows
-//	tree.go                                  the same for rules bound to objects and not to paths
+//	tree.go, spot.go                         the same on objects, to which rules are bound
 //	require.go                               what a kernel of some ABI lacks
 //	flatten.go                               many layers as one
 //

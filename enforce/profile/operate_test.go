@@ -126,16 +126,23 @@ func TestOperationAnswers(t *testing.T) {
 	}
 }
 
+func randomOperation(r *rand.Rand) (Operation, Facts) {
+	op := Operation{
+		Kind: OpKind(r.IntN(int(opKinds))), Path: randomPath(r), NewPath: randomPath(r),
+		Open: OpenFlags(r.IntN(64)), Make: FileType(r.IntN(8)), Port: uint16(r.IntN(30)),
+	}
+	return op, Facts{
+		Type: FileType(r.IntN(8)), NewType: FileType(r.IntN(8)), Mounted: r.IntN(2) == 0,
+		Shared: r.IntN(4), SameProcess: r.IntN(4) == 0, Bound: r.IntN(2) == 0,
+	}
+}
+
 // Moves are those of DecideMove, and the index answers as the walk.
 func TestOperationsAgree(t *testing.T) {
 	rounds(t, 500, func(t *testing.T, r *rand.Rand, p *Profile) {
 		ix := NewIndex(p)
 		for range 40 {
-			op := Operation{
-				Kind: OpKind(r.IntN(int(opKinds))), Path: randomPath(r), NewPath: randomPath(r),
-				Open: OpenFlags(r.IntN(64)), Make: FileType(r.IntN(8)), Port: uint16(r.IntN(30)),
-			}
-			f := Facts{Type: FileType(r.IntN(8)), NewType: FileType(r.IntN(8)), Mounted: r.IntN(2) == 0, Shared: r.IntN(4), Bound: r.IntN(2) == 0}
+			op, f := randomOperation(r)
 			a, b := p.Decide(op, f), ix.Decide(op, f)
 			if a.Verdict != b.Verdict || a.Errno != b.Errno || a.Optional != b.Optional || a.Created != b.Created {
 				t.Errorf("%v %+v %+v: walk %v %v, index %v %v", op.Kind, op, f, a.Verdict, a.Errno, b.Verdict, b.Errno)
@@ -159,18 +166,28 @@ func TestOperationsAgree(t *testing.T) {
 	}
 }
 
+// Of no kind, answered in no form, allowed or not.
 func TestOperationsAllocateNothing(t *testing.T) {
-	p := build(t, slices.Repeat([]Access{Handled(FS, MaxABI)}, MaxKernelLayers), rule{1, "/a", ro}, rule{2, "/a/b", rw})
-	ix := NewIndex(p)
-	ops := []Operation{
-		{Kind: OpOpen, Path: "/a/b/c", Open: OpenRead | OpenWrite | OpenCreate},
-		{Kind: OpRename, Path: "/a/b", NewPath: "/a/c/d"},
-		{Kind: OpExec, Path: "/a/b"},
-		{Kind: OpSendUDP, Port: 53},
-	}
-	for _, op := range ops {
-		if n := testing.AllocsPerRun(100, func() { p.Decide(op, Facts{Mounted: true}); ix.Decide(op, Facts{Type: RegularFile}) }); n != 0 {
-			t.Errorf("%v: %v allocations", op.Kind, n)
+	layers := slices.Repeat([]Access{Handled(FS, MaxABI)}, MaxKernelLayers)
+	for name, p := range map[string]*Profile{
+		"denied":  build(t, layers, rule{1, "/a", ro}, rule{2, "/a/b", rw}),
+		"allowed": build(t, layers[:1], rule{1, "/", layers[0]}, rule{1, "/a/b", rw}),
+	} {
+		ix, g := NewIndex(p), newGrower(t, p)
+		for k := OpOpen; k <= opKinds; k++ {
+			op := Operation{Kind: k, Path: "/a/b/c", NewPath: "/a/d/e", Open: OpenRead | OpenWrite | OpenCreate, Make: Fifo, Port: 53}
+			at := g.where(&op)
+			for _, f := range []Facts{{Mounted: true}, {Type: RegularFile, NewType: Directory}, {Type: CharDevice, NewType: RegularFile, Mounted: true}} {
+				for form, decide := range map[string]func() Answer{
+					"walk":  func() Answer { return p.Decide(op, f) },
+					"index": func() Answer { return ix.Decide(op, f) },
+					"tree":  func() Answer { return g.tree.Decide(op, f, at) },
+				} {
+					if n := testing.AllocsPerRun(20, func() { decide() }); n != 0 {
+						t.Errorf("%s %v %+v by %s: %v allocations", name, k, f, form, n)
+					}
+				}
+			}
 		}
 	}
 }
