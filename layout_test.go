@@ -64,6 +64,7 @@ var mayImport = map[string][]string{
 	"internal/testkernel":  {},
 	"enforce/profile":      {},
 	"smack":                {},
+	"smack/smackfs":        {"smack", "internal/errs"},
 	"enforce/landlock":     {"enforce/profile", "internal/errs"},
 	"enforce/spawn":        {"enforce/profile", "enforce/landlock", "internal/errs"},
 	"store":                {"api", "internal/errs"},
