@@ -28,6 +28,10 @@ import (
 // with its origins fits.
 const maxMessage = 64 << 20
 
+// window is how much policyd may send before it is read here, bytes. Unsized, gRPC measures the connection by pings
+// with every answer, which takes longer than a unix socket's whole way.
+const window = 256 << 10
+
 // reconnect is how long a change is tried again after policyd went away while
 // it was answering.
 const reconnect = 10 * time.Second
@@ -58,6 +62,8 @@ func Dial(target string) (*Client, error) {
 	c := &Client{socket: socket}
 	conn, err := grpc.NewClient("passthrough:///policyd",
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithStaticStreamWindowSize(window),
+		grpc.WithStaticConnWindowSize(window),
 		grpc.WithContextDialer(c.dial),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
 		grpc.WithUserAgent("policyctl"),

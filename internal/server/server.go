@@ -91,6 +91,9 @@ const (
 	handshakeTimeout = 10 * time.Second
 	// maxStreams bounds the calls under way on one connection.
 	maxStreams = 4096
+	// window is how much a client may send before it is read, bytes. Fixed, so that a connection's memory is
+	// bounded and gRPC does not measure it by pings with every message, which disturb what a call starts.
+	window = 256 << 10
 )
 
 // New makes a server and begins to compile the stored policies; until that is done its health is NOT_SERVING,
@@ -128,6 +131,8 @@ func New(cfg Config) (*Server, error) {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingAfter, Timeout: pingTimeout}),
 		grpc.WaitForHandlers(true),
+		grpc.StaticStreamWindowSize(window),
+		grpc.StaticConnWindowSize(window),
 	)
 	apiv1.RegisterPolicyServiceServer(s.grpc, s)
 	apiv1.RegisterProfileServiceServer(s.grpc, s)

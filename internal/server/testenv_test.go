@@ -175,6 +175,8 @@ func (e *env) dial(as *spawn.Credential) *grpc.ClientConn {
 	e.t.Helper()
 	conn, err := grpc.NewClient("passthrough:///policyd",
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithStaticStreamWindowSize(window),
+		grpc.WithStaticConnWindowSize(window),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 			if as == nil {
