@@ -133,6 +133,16 @@ func TestTreeSeveralRulesOfOneObject(t *testing.T) {
 	}
 }
 
+// A quiet rule on a file is quiet though it grants nothing there.
+func TestTreeQuietFile(t *testing.T) {
+	p := mustBuild(t, NewBuilder([]Layer{{Name: "a", FS: rw, QuietFS: rw}}))
+	tree := NewTree(p)
+	file := add(t, tree, add(t, tree, Nowhere, Directory), RegularFile, []Access{FSReadDir | QuietRule})
+	if d := tree.DecideAt(file, FSReadDir); d.Allowed || !d.Quiet {
+		t.Errorf("%+v", d)
+	}
+}
+
 // selftests/landlock/fs_test.c, layout1_bind and layout4_disconnected_leafs: a
 // directory moved out of the bind mount it is reached by meets the rules up to
 // its file system's root, then those from the mount on.
