@@ -1,82 +1,173 @@
 package decide
 
 import (
-	"bufio"
-	"debug/elf"
 	"errors"
-	"io"
+	"fmt"
 	"io/fs"
-	"os"
+	"path"
+	"strconv"
 	"strings"
-	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"policyd.dev/policyd/enforce/profile"
 )
 
-// maxInterpreters is how many #! and ELF interpreters a program may go through
-// (the kernel's limit of 5 in exec_binprm, counted from the program).
-const maxInterpreters = 5
+// maxLinks is how many symbolic links a path may lead through (MAXSYMLINKS).
+const maxLinks = 40
 
-// inode names an object on this host.
+// inode names an object on this host. The time of birth tells apart two files
+// that got one number after each other.
 type inode struct {
 	dev, ino uint64
+	birth    unix.StatxTimestamp
 }
 
-// look follows symbolic links, as the kernel does for a rule and for open.
-func look(path string) (id inode, dir bool, err error) {
-	st, err := os.Stat(path)
+// object is what was seen at a path.
+type object struct {
+	inode
+	kind     profile.FileType
+	mount    uint64
+	whiteout bool // a character device of number 0:0
+}
+
+const lookMask = unix.STATX_TYPE | unix.STATX_INO | unix.STATX_BTIME | unix.STATX_MNT_ID
+
+// lookAt looks at a path, through a symbolic link at its end or not.
+func lookAt(path string, follow bool) (object, error) {
+	flags := unix.AT_NO_AUTOMOUNT
+	if !follow {
+		flags |= unix.AT_SYMLINK_NOFOLLOW
+	}
+	return statx(unix.AT_FDCWD, path, flags)
+}
+
+func statx(fd int, path string, flags int) (object, error) {
+	var st unix.Statx_t
+	err := retry(func() error { return unix.Statx(fd, path, flags, lookMask, &st) })
 	if err != nil {
-		return inode{}, false, err
+		return object{}, &fs.PathError{Op: "look at", Path: path, Err: err}
 	}
-	s, ok := st.Sys().(*syscall.Stat_t)
-	if !ok {
-		return inode{}, false, errors.New(path + ": no inode number")
+	return object{
+		inode: inode{unix.Mkdev(st.Dev_major, st.Dev_minor), st.Ino, st.Btime},
+		mount: st.Mnt_id, kind: fileType(st.Mode),
+		whiteout: st.Mode&unix.S_IFMT == unix.S_IFCHR && st.Rdev_major == 0 && st.Rdev_minor == 0,
+	}, nil
+}
+
+func fileType(mode uint16) profile.FileType {
+	switch mode & unix.S_IFMT {
+	case unix.S_IFREG:
+		return profile.RegularFile
+	case unix.S_IFDIR:
+		return profile.Directory
+	case unix.S_IFLNK:
+		return profile.Symlink
+	case unix.S_IFCHR:
+		return profile.CharDevice
+	case unix.S_IFBLK:
+		return profile.BlockDevice
+	case unix.S_IFIFO:
+		return profile.Fifo
+	case unix.S_IFSOCK:
+		return profile.Socket
 	}
-	return inode{s.Dev, s.Ino}, st.IsDir(), nil
+	return profile.NoFile
 }
 
 func isMissing(err error) bool {
-	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
+	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR)
 }
 
-// interpreter gives the program the kernel needs besides to execute path: that
-// of a #! line or of ELF's PT_INTERP, or "".
-func interpreter(path string) (string, error) {
-	// Looked at first: opening a named pipe would wait for a writer.
-	if st, err := os.Stat(path); err != nil || !st.Mode().IsRegular() {
-		return "", errors.Join(err, errors.New("no regular file"))
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	head := make([]byte, 256) // BINPRM_BUF_SIZE
-	n, err := io.ReadFull(f, head)
-	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
-		return "", err
-	}
-	head = head[:n]
-	if strings.HasPrefix(string(head), "#!") {
-		line, _, _ := strings.Cut(string(head[2:]), "\n")
-		if fields := strings.Fields(line); len(fields) > 0 {
-			return fields[0], nil
-		}
-		return "", nil
-	}
-	if !strings.HasPrefix(string(head), elf.ELFMAG) {
-		return "", nil
-	}
-	file, err := elf.NewFile(f)
-	if err != nil {
-		return "", err
-	}
-	for _, p := range file.Progs {
-		if p.Type == elf.PT_INTERP {
-			name, err := bufio.NewReader(io.LimitReader(p.Open(), syscall.PathMax)).ReadString(0)
-			if err != nil && !errors.Is(err, io.EOF) {
-				return "", err
-			}
-			return strings.TrimRight(name, "\x00"), nil
+func retry(f func() error) error {
+	for {
+		if err := f(); err != unix.EINTR {
+			return err
 		}
 	}
-	return "", nil
+}
+
+// found is where a path leads.
+type found struct {
+	object        // kind is NoFile when nothing is there
+	real   string // absolute, clean and real; of nothing: real as far as there is something
+}
+
+func (f *found) exists() bool { return f.kind != profile.NoFile }
+
+// resolve follows a path as the kernel does; follow says whether also a
+// symbolic link at its end. It may lead to nothing: then real is what open(2)
+// with O_CREAT, or the system call that makes something there, would make.
+func resolve(given string, follow bool) (found, error) {
+	at := given
+	for range maxLinks {
+		f, err := reach(at, follow)
+		if !errors.Is(err, unix.ENOENT) {
+			return f, err
+		}
+		trimmed := strings.TrimRight(at, "/")
+		dir, last := path.Split(trimmed)
+		if last == "" || last == "." || last == ".." {
+			return found{}, err
+		}
+		folder, err := resolve(dir, true)
+		if err != nil {
+			return found{}, err
+		}
+		here := path.Join(folder.real, last)
+		if !folder.exists() {
+			return found{real: here}, nil
+		}
+		if folder.kind != profile.Directory {
+			return found{}, &fs.PathError{Op: "look at", Path: given, Err: unix.ENOTDIR}
+		}
+		target, isLink := readLink(here)
+		if !isLink || !follow {
+			return found{real: here}, nil
+		}
+		if !strings.HasPrefix(target, "/") {
+			target = strings.TrimSuffix(folder.real, "/") + "/" + target
+		}
+		at = target
+	}
+	return found{}, &fs.PathError{Op: "look at", Path: given, Err: unix.ELOOP}
+}
+
+func readLink(name string) (string, bool) {
+	var buf [unix.PathMax]byte
+	n, err := unix.Readlink(name, buf[:])
+	if err != nil {
+		return "", false
+	}
+	return string(buf[:n]), true
+}
+
+// reach has the kernel follow a path to something that is there, and asks it
+// for the real path. Nothing is opened: a named pipe does not block.
+func reach(at string, follow bool) (found, error) {
+	flags := unix.O_PATH | unix.O_CLOEXEC
+	if !follow {
+		flags |= unix.O_NOFOLLOW
+	}
+	fd := -1
+	err := retry(func() (err error) {
+		fd, err = unix.Open(at, flags, 0)
+		return err
+	})
+	if err != nil {
+		return found{}, &fs.PathError{Op: "look at", Path: at, Err: err}
+	}
+	defer unix.Close(fd)
+	var f found
+	if f.object, err = statx(fd, "", unix.AT_EMPTY_PATH); err != nil {
+		return found{}, err
+	}
+	var ok bool
+	if f.real, ok = readLink("/proc/self/fd/" + strconv.Itoa(fd)); !ok {
+		return found{}, fmt.Errorf("%s: its real path is not to be learnt (is /proc mounted?)", at)
+	}
+	if again, err := lookAt(f.real, false); err != nil || again.inode != f.inode || !strings.HasPrefix(f.real, "/") {
+		return found{}, fmt.Errorf("%s: leads to %s, which no path of this host names", at, f.real)
+	}
+	return f, nil
 }

@@ -1,0 +1,168 @@
+package decide
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	apiv1 "policyd.dev/policyd/api/policyd/v1"
+	"policyd.dev/policyd/enforce/profile"
+)
+
+var (
+	// ErrNotEnforceable is returned where nothing would start under the profile.
+	ErrNotEnforceable = errors.New("nothing starts under this policy here")
+
+	// ErrNotAsked is returned where the kernel refuses an operation before
+	// Landlock is asked. The error wraps the errno.
+	ErrNotAsked = errors.New("refused whatever the policy says")
+)
+
+// Options say for which kernel and host to decide.
+type Options struct {
+	// ABI of the kernel decided for, from 1 to profile.MaxABI.
+	ABI int
+	// Errata are the numbers of the errata that kernel has mended
+	// (landlock.Support.Errata); nil with Lexical is all.
+	Errata []int
+	// Lexical decides on the text alone: no look at this host.
+	Lexical bool
+	// Base is the folder relative paths begin at; "" refuses them.
+	Base string
+}
+
+// Decider decides by one profile. It may be used by several goroutines.
+type Decider struct {
+	given   *profile.Profile // as the policy says
+	p       *profile.Profile // what the kernel enforces of it
+	layers  []int            // of p: their indices in given
+	rows    []int            // of p.Paths: their indices in given
+	opt     Options
+	origins map[originKey][]*apiv1.Origin
+	places  []Rule            // by layer of p: where it begins in the text
+	rules   map[inode][]bound // rows of p by what they stand for on this host
+
+	// Skipped are the paths of rules that do not exist and may be missing.
+	Skipped []string
+	// Lost is what a kernel of the ABI does not enforce of the profile.
+	Lost []profile.Need
+}
+
+type originKey struct {
+	table apiv1.Origin_Table
+	row   int // of the profile given
+	layer int
+}
+
+// bound is a row of p on its inode.
+type bound struct {
+	row  int
+	file bool // it is no directory
+}
+
+// New makes a decider. origins may be nil: then nothing tells where rules
+// stand. Unless lexical, it looks at the paths of the rules now, and rules stay
+// with the inodes they have. Where a kernel of the ABI would refuse to start
+// anything, the error wraps [ErrNotEnforceable] and names all reasons.
+func New(p *profile.Profile, origins []*apiv1.Origin, o Options) (*Decider, error) {
+	if o.ABI < 1 || o.ABI > profile.MaxABI {
+		return nil, fmt.Errorf("ABI %d: want 1 to %d", o.ABI, profile.MaxABI)
+	}
+	if o.Lexical && o.Errata == nil {
+		o.Errata = AllErrata()
+	}
+	d := &Decider{given: p, opt: o, origins: map[originKey][]*apiv1.Origin{}}
+	for _, o := range origins {
+		k := originKey{o.GetTable(), int(o.GetRow()), int(o.GetLayer())}
+		d.origins[k] = append(d.origins[k], o)
+	}
+	d.p, d.Lost = p.Reduce(o.ABI)
+	var reasons []string
+	for _, n := range d.Lost {
+		if n.Confines() && !p.Degrade {
+			reasons = append(reasons, n.String())
+		}
+	}
+	d.match()
+	if !o.Lexical {
+		reasons = append(reasons, d.bind()...)
+	}
+	if len(reasons) > 0 {
+		return nil, fmt.Errorf("%w:\n%s", ErrNotEnforceable, strings.Join(reasons, "\n"))
+	}
+	d.placeLayers(origins)
+	return d, nil
+}
+
+// match finds the layers and rows of what is enforced in what was given; both
+// are in the same order.
+func (d *Decider) match() {
+	i := 0
+	for l := range d.p.Layers {
+		for d.given.Layers[i].Name != d.p.Layers[l].Name {
+			i++
+		}
+		d.layers = append(d.layers, i)
+	}
+	i = 0
+	d.rows = make([]int, len(d.p.Paths))
+	for r := range d.p.Paths {
+		for d.given.Paths[i].Path != d.p.Paths[r].Path {
+			i++
+		}
+		d.rows[r] = i
+	}
+}
+
+// placeLayers finds where each layer stands, by its first rule in the text.
+func (d *Decider) placeLayers(origins []*apiv1.Origin) {
+	first := map[int]*apiv1.Origin{}
+	for _, o := range origins {
+		if o.GetFragment() != "" || !strings.Contains(o.GetField(), "]") {
+			continue
+		}
+		if old := first[int(o.GetLayer())]; old == nil || o.GetLine() < old.GetLine() {
+			first[int(o.GetLayer())] = o
+		}
+	}
+	d.places = make([]Rule, len(d.p.Layers))
+	for l, given := range d.layers {
+		d.places[l] = Rule{Layer: d.p.Layers[l].Name, Rights: []string{}}
+		if o := first[given]; o != nil {
+			field, _, _ := strings.Cut(o.GetField(), "]")
+			d.places[l].File, d.places[l].Field = o.GetFile(), field+"]"
+		}
+	}
+}
+
+// bind looks where the rules' paths lead now. It gives the reasons for which
+// nothing would start.
+func (d *Decider) bind() (reasons []string) {
+	d.rules = make(map[inode][]bound, len(d.p.Paths))
+	for i := range d.p.Paths {
+		row := &d.p.Paths[i]
+		o, err := lookAt(row.Path, true)
+		switch {
+		case err == nil:
+			d.rules[o.inode] = append(d.rules[o.inode], bound{i, o.kind != profile.Directory})
+		case row.Missing == profile.Skip && isMissing(err):
+			d.Skipped = append(d.Skipped, row.Path)
+		default:
+			reasons = append(reasons, fmt.Sprintf("path of a rule: %v", err))
+		}
+	}
+	return reasons
+}
+
+// mended tells whether the kernel has an erratum mended.
+func (d *Decider) mended(erratum int) bool { return slices.Contains(d.opt.Errata, erratum) }
+
+// The errata of Landlock that matter here.
+const (
+	errataTCP      = 1 // only TCP sockets are taken for TCP
+	errataWhiteout = 4 // a whiteout is made as a regular file
+)
+
+// AllErrata gives the numbers of all errata this package knows.
+func AllErrata() []int { return []int{1, 2, 3, 4} }

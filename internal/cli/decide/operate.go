@@ -1,0 +1,167 @@
+package decide
+
+import (
+	"fmt"
+	"syscall"
+
+	"policyd.dev/policyd/enforce/profile"
+)
+
+// assume takes objects for what the operation makes sense with.
+func (x *inquiry) assume() {
+	t := profile.RegularFile
+	switch x.op.Kind {
+	case profile.OpMkdir, profile.OpMknod, profile.OpSymlink:
+		return
+	case profile.OpIoctlDev:
+		t = profile.CharDevice
+	case profile.OpConnectUnix:
+		t = profile.Socket
+	case profile.OpRmdir:
+		t = profile.Directory
+	}
+	slash := func(p string) bool { return p[len(p)-1] == '/' }
+	if x.op.Open&profile.OpenDirectory != 0 || slash(x.q.op.Path) {
+		t = profile.Directory
+	}
+	x.old.kind = t
+	if x.op.Open&profile.OpenPath == 0 {
+		x.a.note(noteAssumed, "%s is taken for a %s%s", x.q.op.Path, assumedNames[t], x.slashHint(t))
+	}
+	switch x.op.Kind {
+	case profile.OpExchange:
+		x.new.kind = profile.RegularFile
+		if slash(x.q.op.NewPath) {
+			x.new.kind = profile.Directory
+		}
+		x.a.note(noteAssumed, "%s is taken for a %s%s", x.q.op.NewPath, assumedNames[x.new.kind], x.slashHint(x.new.kind))
+	case profile.OpRename:
+		x.a.note(noteAssumed, "%s is taken for free; to replace a file there needs remove_file on its directory as well", x.q.op.NewPath)
+	}
+}
+
+func (x *inquiry) slashHint(t profile.FileType) string {
+	if t != profile.RegularFile {
+		return ""
+	}
+	return "; a / at its end says it is a directory"
+}
+
+var assumedNames = map[profile.FileType]string{
+	profile.RegularFile: "regular file", profile.Directory: "directory",
+	profile.CharDevice: "character device", profile.Socket: "unix socket",
+}
+
+// look examines what is there: what the kernel refuses before it asks Landlock
+// is an error, what it refuses after that a note.
+func (x *inquiry) look() error {
+	f := &x.old
+	noteLink(x, x.q.op.Path, f)
+	dir := f.kind == profile.Directory
+	switch k := x.op.Kind; k {
+	case profile.OpOpen, profile.OpIoctlDev:
+		switch {
+		case x.op.Open&profile.OpenPath != 0:
+		case dir && x.op.Open&(profile.OpenWrite|profile.OpenCreate) != 0:
+			return notAsked(x.q.op.Path, "a directory is not opened for writing", syscall.EISDIR)
+		case f.exists() && !dir && x.op.Open&profile.OpenDirectory != 0:
+			return notAsked(x.q.op.Path, "no directory", syscall.ENOTDIR)
+		case f.kind == profile.Socket:
+			return notAsked(x.q.op.Path, "a socket is not opened", syscall.ENXIO)
+		case !f.exists() && x.op.Open&profile.OpenCreate == 0:
+			x.missing(x.q.op.Path, f, profile.RegularFile)
+			if x.op.Kind == profile.OpIoctlDev {
+				f.kind = profile.CharDevice
+			}
+		}
+	case profile.OpTruncate:
+		switch {
+		case dir:
+			return notAsked(x.q.op.Path, "a directory is not truncated", syscall.EISDIR)
+		case f.exists() && f.kind != profile.RegularFile:
+			return notAsked(x.q.op.Path, "no regular file", syscall.EINVAL)
+		}
+		x.missing(x.q.op.Path, f, profile.RegularFile)
+	case profile.OpConnectUnix:
+		if f.exists() && f.kind != profile.Socket {
+			return notAsked(x.q.op.Path, "no socket", syscall.ECONNREFUSED)
+		}
+		x.missing(x.q.op.Path, f, profile.Socket)
+	case profile.OpMkdir, profile.OpMknod, profile.OpSymlink:
+		if f.exists() {
+			x.a.note(noteExists, "%s exists: EEXIST comes first", x.q.op.Path)
+		}
+	case profile.OpUnlink:
+		if dir {
+			x.a.note(noteFileSystem, "%s is a directory: unlink fails with EISDIR where the policy allows it", x.q.op.Path)
+		}
+		x.missing(x.q.op.Path, f, profile.RegularFile)
+	case profile.OpRmdir:
+		if f.exists() && !dir {
+			x.a.note(noteFileSystem, "%s is no directory: rmdir fails with ENOTDIR where the policy allows it", x.q.op.Path)
+		}
+		x.missing(x.q.op.Path, f, profile.Directory)
+	case profile.OpRename, profile.OpExchange, profile.OpLink:
+		return x.lookMove()
+	}
+	return nil
+}
+
+// lookMove examines both ends of a rename, exchange or link.
+func (x *inquiry) lookMove() error {
+	noteLink(x, x.q.op.NewPath, &x.new)
+	if !x.old.exists() {
+		return notAsked(x.q.op.Path, "it does not exist", syscall.ENOENT)
+	}
+	if x.op.Kind == profile.OpExchange && !x.new.exists() {
+		return notAsked(x.q.op.NewPath, "it does not exist", syscall.ENOENT)
+	}
+	if x.old.real == "/" || x.new.real == "/" {
+		return notAsked("/", "it has no folder", syscall.EBUSY)
+	}
+	root, err := lookAt("/", false)
+	if err != nil {
+		return err
+	}
+	from, err := lookAt(parent(x.old.real), false)
+	if err != nil {
+		return err
+	}
+	to, err := lookAt(parent(x.new.real), false)
+	if isMissing(err) {
+		return notAsked(x.q.op.NewPath, "its folder does not exist", syscall.ENOENT)
+	}
+	if err != nil {
+		return err
+	}
+	if from.mount != to.mount || x.op.Kind == profile.OpLink && x.old.mount != to.mount {
+		return notAsked(x.a.Operation, "the two lie in different mounts", syscall.EXDEV)
+	}
+	x.facts.Mounted = to.mount != root.mount
+	if x.op.Kind == profile.OpLink {
+		if x.new.exists() {
+			x.a.note(noteExists, "%s exists: EEXIST comes first", x.q.op.NewPath)
+		}
+		if x.old.kind == profile.Directory {
+			x.a.note(noteFileSystem, "%s is a directory: link fails with EPERM where the policy allows it", x.q.op.Path)
+		}
+	}
+	return nil
+}
+
+// missing notes that something is not there and what it is taken for.
+func (x *inquiry) missing(given string, f *found, t profile.FileType) {
+	if f.exists() {
+		return
+	}
+	where := ""
+	if f.real != given {
+		where = " (" + f.real + ")"
+	}
+	x.a.note(noteMissing, "%s%s does not exist: decided as for a %s of that name", given, where, assumedNames[t])
+	f.kind = t
+}
+
+func notAsked(what, why string, errno syscall.Errno) error {
+	return fmt.Errorf("%s: %w: %s: %w", what, ErrNotAsked, why, errno)
+}
