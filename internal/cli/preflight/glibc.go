@@ -92,11 +92,7 @@ func (l *linker) glibcLoad(name string, by *loaded, required bool) {
 		return
 	}
 	if strings.Contains(name, "/") {
-		path := l.expand(name, by)
-		if !filepath.IsAbs(path) {
-			path = filepath.Join(l.s.o.Dir, path)
-		}
-		l.load(name, by, required, []candidate{{path: path}})
+		l.load(name, by, required, []candidate{{path: l.s.inDir(l.expand(name, by))}})
 		return
 	}
 	l.load(name, by, required, l.glibcCandidates(name, by))
@@ -110,9 +106,9 @@ func (l *linker) glibcCandidates(name string, by *loaded) []candidate {
 	folders := func(dirs []string) {
 		for _, d := range dirs {
 			for _, level := range l.levels {
-				all = append(all, candidate{path: filepath.Join(d, "glibc-hwcaps", level, name)})
+				all = append(all, candidate{path: join(d, "glibc-hwcaps/"+level+"/"+name)})
 			}
-			all = append(all, candidate{path: filepath.Join(d, name)})
+			all = append(all, candidate{path: join(d, name)})
 		}
 	}
 	if by.runpath == "" {

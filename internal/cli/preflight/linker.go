@@ -169,10 +169,7 @@ func (l *linker) splitPath(list, separators string) []string {
 			l.s.note("too-many", "more than %d folders in a search path: the rest is not looked at", maxSearchDirs)
 			break
 		}
-		if !filepath.IsAbs(part) {
-			part = filepath.Join(l.s.o.Dir, part)
-		}
-		dirs = append(dirs, part)
+		dirs = append(dirs, l.s.inDir(part))
 	}
 	return dirs
 }

@@ -35,11 +35,7 @@ func (l *linker) musl(interp string) {
 
 func (l *linker) muslLoad(name string, by *loaded, required bool, system func() []string) {
 	if strings.Contains(name, "/") {
-		path := name
-		if !filepath.IsAbs(path) {
-			path = filepath.Join(l.s.o.Dir, path)
-		}
-		l.load(name, by, required, []candidate{{path: path}})
+		l.load(name, by, required, []candidate{{path: l.s.inDir(name)}})
 		return
 	}
 	if rest, ok := strings.CutPrefix(name, "lib"); ok {
@@ -62,7 +58,7 @@ func (l *linker) muslLoad(name string, by *loaded, required bool, system func() 
 	}
 	var candidates []candidate
 	for _, d := range append(dirs, system()...) {
-		candidates = append(candidates, candidate{path: filepath.Join(d, name)})
+		candidates = append(candidates, candidate{path: join(d, name)})
 	}
 	l.load(name, by, required, candidates)
 }

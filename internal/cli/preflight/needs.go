@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"policyd.dev/policyd/enforce/profile"
@@ -92,13 +93,14 @@ const maxNeeds = 4096
 
 // search is one run of Find.
 type search struct {
-	o     Options
-	res   Result
-	known map[needKey]int // places in res.Needs
-	noted map[Note]bool
-	cpu   *processor
-	cache *cacheFile
-	err   error // of Grants
+	o       Options
+	res     Result
+	known   map[needKey]int // places in res.Needs
+	decided map[needKey][]Refusal
+	noted   map[Note]bool
+	cpu     *processor
+	cache   *cacheFile
+	err     error // of Grants
 }
 
 type needKey struct {
@@ -106,12 +108,22 @@ type needKey struct {
 	access     profile.Access
 }
 
-// decide asks the policy about a path.
+// decide asks the policy about a path, once: by its real one, which is what
+// the kernel looks at.
 func (s *search) decide(path string, access profile.Access) []Refusal {
-	refused, err := s.o.Grants(path, access)
+	key := needKey{path, "", access}
+	if known, ok := s.decided[key]; ok {
+		return known
+	}
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		real = path
+	}
+	refused, err := s.o.Grants(real, access)
 	if err != nil && s.err == nil {
 		s.err = fmt.Errorf("%s: %w", path, err)
 	}
+	s.decided[key] = refused
 	return refused
 }
 
@@ -133,21 +145,45 @@ func (s *search) add(n Need) *Need {
 		n.Layers = []Refusal{}
 	}
 	n.Rights = append([]string{}, profile.FS.Names(n.access)...)
-	if n.Path != "" {
-		n.Real = n.Path
-		if real, err := filepath.EvalSymlinks(n.Path); err == nil {
-			n.Real = real
-		}
-	}
 	if n.Verdict == "" {
 		n.Verdict = Granted
 		if refused := s.decide(n.Path, n.access); len(refused) > 0 {
 			n.Verdict, n.Layers = Refused, refused
 		}
 	}
+	if n.Path != "" {
+		n.Path, n.Real = names(n.Path)
+	}
 	s.known[key] = len(s.res.Needs)
 	s.res.Needs = append(s.res.Needs, n)
 	return &s.res.Needs[len(s.res.Needs)-1]
+}
+
+// names gives a path without dots where they can be left out (not behind a
+// symbolic link), and without symbolic links.
+func names(path string) (clean, real string) {
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return path, path
+	}
+	if clean = filepath.Clean(path); clean == path {
+		return path, real
+	}
+	if same, err := filepath.EvalSymlinks(clean); err != nil || same != real {
+		return real, real
+	}
+	return clean, real
+}
+
+// join is a path beneath a folder, literally: Clean would take "link/.." for ".".
+func join(dir, name string) string { return strings.TrimRight(dir, "/") + "/" + name }
+
+// inDir makes a path absolute in the same way.
+func (s *search) inDir(path string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return join(s.o.Dir, path)
 }
 
 func (s *search) full() bool { return len(s.res.Needs) >= maxNeeds }

@@ -24,7 +24,7 @@ const (
 // Find looks for what the program at path (of spawn.LookPath) needs to start.
 // Errors wrap ErrCannotStart, or are those of Grants.
 func Find(path string, o Options) (*Result, error) {
-	s := &search{o: o, known: map[needKey]int{}, noted: map[Note]bool{}}
+	s := &search{o: o, known: map[needKey]int{}, decided: map[needKey][]Refusal{}, noted: map[Note]bool{}}
 	s.res = Result{Program: path, Needs: []Need{}, Notes: []Note{}}
 	if err := s.directory(); err != nil {
 		return nil, err
@@ -101,9 +101,7 @@ func (s *search) exec(path string, byEnv bool, env *[]string) (next string, err 
 			words = []string{arg}
 		}
 		kind, by = Interpreter, path
-		if path = interp; !filepath.IsAbs(path) {
-			path = filepath.Join(s.o.Dir, path)
-		}
+		path = s.inDir(interp)
 	}
 }
 
@@ -229,10 +227,7 @@ func (s *search) elf(path string, obj *object, env []string) {
 	if obj.interp == "" {
 		return // static: nothing else is opened
 	}
-	interp := obj.interp
-	if !filepath.IsAbs(interp) {
-		interp = filepath.Join(s.o.Dir, interp)
-	}
+	interp := s.inDir(obj.interp)
 	need := Need{Kind: Loader, Name: obj.interp, Path: interp, By: path, Required: true, access: execRights}
 	f, st, err := openRegular(interp)
 	if err != nil {
