@@ -31,6 +31,13 @@ func (q Question) Kind() profile.OpKind { return q.op.Kind }
 // Path is the (first) path of the question as it was written, "" for none.
 func (q Question) Path() string { return q.op.Path }
 
+// Operation is what the kernel is asked, with paths as they were written.
+func (q Question) Operation() profile.Operation { return q.op }
+
+// Peer is the other side of signal and abstract-unix: "in" or "out" of the
+// sandbox; else "".
+func (q Question) Peer() string { return q.peer }
+
 // String gives the words that [ParseLine] reads as this question.
 func (q Question) String() string {
 	words := []string{q.word}
