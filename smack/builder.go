@@ -13,6 +13,7 @@ type Builder struct {
 	layers []*LayerBuilder
 	files  []string
 	rules  int
+	err    error // the first that any rule met
 }
 
 // LayerBuilder takes the rules of one layer, in the order in which they merge.
@@ -69,9 +70,26 @@ func (l *LayerBuilder) Modify(at Place, subject, object string, allow, deny Acce
 	return l.single(at, subject, object, allow, deny)
 }
 
+// keep remembers the first error: a policy without the rule that was refused
+// must not be built.
+func (b *Builder) keep(err error) error {
+	if b.err == nil {
+		b.err = err
+	}
+	return err
+}
+
 // single adds a rule that does not come from text, so its labels are checked
 // here. Errors are a [Problem] with the place given.
 func (l *LayerBuilder) single(at Place, subject, object string, allow, deny Access) error {
+	err := l.addSingle(at, subject, object, allow, deny)
+	if err != nil {
+		return l.b.keep(err)
+	}
+	return nil
+}
+
+func (l *LayerBuilder) addSingle(at Place, subject, object string, allow, deny Access) error {
 	for _, label := range [...]string{subject, object} {
 		if err := CheckLabel(label); err != nil {
 			return Problem{Place: at, Text: err.Error(), Err: ErrLabel}

@@ -8,10 +8,14 @@ import (
 
 // Build merges the rules and gives the policy, and the warnings about rules that
 // say something twice or to no effect. It changes nothing: more rules may be
-// added and Build called again. The error wraps [ErrInvalid] or [ErrLimit].
+// added and Build called again. The error wraps [ErrInvalid] or [ErrLimit], or is
+// the first that a rule or a text met: a policy that lacks a rule is not built.
 //
 // Merging takes time linear in the number of rules.
 func (b *Builder) Build() (*Policy, Problems, error) {
+	if b.err != nil {
+		return nil, nil, b.err
+	}
 	p := &Policy{Name: b.name, Layers: make([]Layer, len(b.layers))}
 	for i, l := range b.layers {
 		p.Layers[i] = Layer{Name: l.name, Handled: l.handled}
@@ -169,6 +173,7 @@ func (m *merger) rows(p *Policy) error {
 	p.t.object = make([]uint16, 0, pairs)
 	p.mask = make([]Access, 0, pairs*layers)
 	used := make([]bool, n)
+	special := m.special()
 	row := make([]Access, layers)
 	m.groups(func(group []uint32) {
 		clear(row)
@@ -178,6 +183,9 @@ func (m *merger) rows(p *Policy) error {
 		r, _, _ := m.rule(int(group[0]))
 		sub, obj := m.rank[r.subject], m.rank[r.object]
 		used[sub], used[obj] = true, true
+		if sub == obj || special[sub] || special[obj] {
+			m.dead(group)
+		}
 		p.t.first[sub+1]++
 		p.t.object = append(p.t.object, obj)
 		p.mask = append(p.mask, row...)
@@ -242,6 +250,35 @@ func (m *merger) duplicate(layer, earlier, later int) {
 		p.Text = fmt.Sprintf("the rule %s %s replaces %s of %s: the last one wins", pair, is.allow, was.allow, p.Other)
 	}
 	m.warn(p)
+}
+
+// special tells by rank which labels the kernel has built in.
+func (m *merger) special() []bool {
+	special := make([]bool, len(m.byRank))
+	for r, id := range m.byRank {
+		if label := m.b.labels.label(int(id)); len(label) == 1 {
+			special[r] = BuiltIn(string(label))
+		}
+	}
+	return special
+}
+
+// dead warns of the rules of one pair that have no effect, each by itself.
+func (m *merger) dead(group []uint32) {
+	for _, number := range group {
+		r, n, i := m.rule(int(number))
+		subject, object := string(m.b.labels.label(int(r.subject))), string(m.b.labels.label(int(r.object)))
+		p := Problem{Place: m.b.layers[n].at(i)}
+		switch dead := deadLetters(subject, object, r.allow); dead {
+		case 0:
+			continue
+		case r.allow:
+			p.Code, p.Text = WarnDead, fmt.Sprintf("the rule %s %s %s has no effect: %s", subject, object, r.allow, whyDead(subject, object))
+		default:
+			p.Code, p.Text = WarnPartlyDead, fmt.Sprintf("of the rule %s %s %s only %s has an effect: %s", subject, object, r.allow, r.allow&^dead, whyDead(subject, object))
+		}
+		m.warn(p)
+	}
 }
 
 func (m *merger) warn(p Problem) {

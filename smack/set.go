@@ -79,40 +79,30 @@ func (s *Set) Objects(subject string) iter.Seq[Rule] {
 // SetBuilder makes a [Set] of single rules. It is a [Builder] of one layer that
 // handles every letter.
 type SetBuilder struct {
-	b   *Builder
-	l   *LayerBuilder
-	err error
+	b *Builder
+	l *LayerBuilder
 }
 
 // NewSetBuilder makes an empty builder.
 func NewSetBuilder() *SetBuilder {
 	b := NewBuilder("")
-	return &SetBuilder{b: b, l: b.Layer("rules", AllAccess)}
+	return &SetBuilder{b, b.Layer("rules", AllAccess)}
 }
 
 // Set says that the pair's access is a; the last of several wins.
 func (b *SetBuilder) Set(subject, object string, a Access) {
-	b.keep(b.l.Set(Place{}, subject, object, a))
+	_ = b.l.Set(Place{}, subject, object, a) // Build repeats the first error
 }
 
 // Modify adds allow to the pair's access and then takes deny away; a pair
 // without a rule begins with none.
 func (b *SetBuilder) Modify(subject, object string, allow, deny Access) {
-	b.keep(b.l.Modify(Place{}, subject, object, allow, deny))
-}
-
-func (b *SetBuilder) keep(err error) {
-	if b.err == nil {
-		b.err = err
-	}
+	_ = b.l.Modify(Place{}, subject, object, allow, deny)
 }
 
 // Build gives the set of all rules so far, or the first error of them:
 // [ErrLabel], or [ErrLimit] for more than [MaxLabels] labels.
 func (b *SetBuilder) Build() (*Set, error) {
-	if b.err != nil {
-		return nil, b.err
-	}
 	p, _, err := b.b.Build()
 	if err != nil {
 		return nil, err

@@ -1,4 +1,6 @@
 package smack
 
 // Settings are everything in smackfs that is not a rule.
-type Settings struct{}
+type Settings struct {
+	Unconfined string
+}
