@@ -1561,6 +1561,635 @@ func (x *TestExpectation) GetReason() string {
 	return ""
 }
 
+// SmackPolicy is what a host's smackfs is to hold: rules between labels and the settings beside them. One policy is in
+// force on a host at a time.
+type SmackPolicy struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Metadata      *Metadata              `protobuf:"bytes,1,opt,name=metadata,proto3" json:"metadata,omitempty"`
+	Spec          *SmackSpec             `protobuf:"bytes,2,opt,name=spec,proto3" json:"spec,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SmackPolicy) Reset() {
+	*x = SmackPolicy{}
+	mi := &file_policyd_v1_policy_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SmackPolicy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SmackPolicy) ProtoMessage() {}
+
+func (x *SmackPolicy) ProtoReflect() protoreflect.Message {
+	mi := &file_policyd_v1_policy_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SmackPolicy.ProtoReflect.Descriptor instead.
+func (*SmackPolicy) Descriptor() ([]byte, []int) {
+	return file_policyd_v1_policy_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *SmackPolicy) GetMetadata() *Metadata {
+	if x != nil {
+		return x.Metadata
+	}
+	return nil
+}
+
+func (x *SmackPolicy) GetSpec() *SmackSpec {
+	if x != nil {
+		return x.Spec
+	}
+	return nil
+}
+
+// SmackSpec is the body of a SmackPolicy.
+type SmackSpec struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Sets of strings. ${name} in rules of a template stands for each member in turn.
+	Variables map[string]*StringList `protobuf:"bytes,1,rep,name=variables,proto3" json:"variables,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// At least one. Inside a layer rules merge as the kernel merges them; between layers what all grant remains.
+	Layers   []*SmackLayer  `protobuf:"bytes,2,rep,name=layers,proto3" json:"layers,omitempty"`
+	Settings *SmackSettings `protobuf:"bytes,3,opt,name=settings,proto3" json:"settings,omitempty"`
+	// Labels from which on a warning is given, since the kernel never frees one. Default: 1000.
+	LabelBudget   uint32 `protobuf:"varint,4,opt,name=label_budget,json=labelBudget,proto3" json:"label_budget,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SmackSpec) Reset() {
+	*x = SmackSpec{}
+	mi := &file_policyd_v1_policy_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SmackSpec) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SmackSpec) ProtoMessage() {}
+
+func (x *SmackSpec) ProtoReflect() protoreflect.Message {
+	mi := &file_policyd_v1_policy_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SmackSpec.ProtoReflect.Descriptor instead.
+func (*SmackSpec) Descriptor() ([]byte, []int) {
+	return file_policyd_v1_policy_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *SmackSpec) GetVariables() map[string]*StringList {
+	if x != nil {
+		return x.Variables
+	}
+	return nil
+}
+
+func (x *SmackSpec) GetLayers() []*SmackLayer {
+	if x != nil {
+		return x.Layers
+	}
+	return nil
+}
+
+func (x *SmackSpec) GetSettings() *SmackSettings {
+	if x != nil {
+		return x.Settings
+	}
+	return nil
+}
+
+func (x *SmackSpec) GetLabelBudget() uint32 {
+	if x != nil {
+		return x.LabelBudget
+	}
+	return 0
+}
+
+// SmackLayer is a set of rules that merge.
+type SmackLayer struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Unique in the policy. Default: layer-N, counted from 1.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Access letters this layer decides on; the others it leaves to the other layers. Default: rwxatlb, all.
+	Handles string `protobuf:"bytes,2,opt,name=handles,proto3" json:"handles,omitempty"`
+	// Rules as text, one a line: "subject object access" sets, "subject object allow deny" modifies. A line whose first
+	// visible character is # is a comment.
+	Rules string `protobuf:"bytes,3,opt,name=rules,proto3" json:"rules,omitempty"`
+	// Rules as a list; they follow those of rules. A label may hold any character the kernel allows, also a leading #.
+	List []*SmackRule `protobuf:"bytes,4,rep,name=list,proto3" json:"list,omitempty"`
+	// Rules made from a text once for each combination of variables; they follow those of list.
+	Templates     []*SmackTemplate `protobuf:"bytes,5,rep,name=templates,proto3" json:"templates,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SmackLayer) Reset() {
+	*x = SmackLayer{}
+	mi := &file_policyd_v1_policy_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SmackLayer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SmackLayer) ProtoMessage() {}
+
+func (x *SmackLayer) ProtoReflect() protoreflect.Message {
+	mi := &file_policyd_v1_policy_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SmackLayer.ProtoReflect.Descriptor instead.
+func (*SmackLayer) Descriptor() ([]byte, []int) {
+	return file_policyd_v1_policy_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *SmackLayer) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SmackLayer) GetHandles() string {
+	if x != nil {
+		return x.Handles
+	}
+	return ""
+}
+
+func (x *SmackLayer) GetRules() string {
+	if x != nil {
+		return x.Rules
+	}
+	return ""
+}
+
+func (x *SmackLayer) GetList() []*SmackRule {
+	if x != nil {
+		return x.List
+	}
+	return nil
+}
+
+func (x *SmackLayer) GetTemplates() []*SmackTemplate {
+	if x != nil {
+		return x.Templates
+	}
+	return nil
+}
+
+// SmackRule is one rule: access sets, allow and deny modify.
+type SmackRule struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Subject string                 `protobuf:"bytes,1,opt,name=subject,proto3" json:"subject,omitempty"`
+	Object  string                 `protobuf:"bytes,2,opt,name=object,proto3" json:"object,omitempty"`
+	// Letters of rwxatlb, or "-" for none.
+	Access        string `protobuf:"bytes,3,opt,name=access,proto3" json:"access,omitempty"`
+	Allow         string `protobuf:"bytes,4,opt,name=allow,proto3" json:"allow,omitempty"`
+	Deny          string `protobuf:"bytes,5,opt,name=deny,proto3" json:"deny,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SmackRule) Reset() {
+	*x = SmackRule{}
+	mi := &file_policyd_v1_policy_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SmackRule) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SmackRule) ProtoMessage() {}
+
+func (x *SmackRule) ProtoReflect() protoreflect.Message {
+	mi := &file_policyd_v1_policy_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SmackRule.ProtoReflect.Descriptor instead.
+func (*SmackRule) Descriptor() ([]byte, []int) {
+	return file_policyd_v1_policy_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *SmackRule) GetSubject() string {
+	if x != nil {
+		return x.Subject
+	}
+	return ""
+}
+
+func (x *SmackRule) GetObject() string {
+	if x != nil {
+		return x.Object
+	}
+	return ""
+}
+
+func (x *SmackRule) GetAccess() string {
+	if x != nil {
+		return x.Access
+	}
+	return ""
+}
+
+func (x *SmackRule) GetAllow() string {
+	if x != nil {
+		return x.Allow
+	}
+	return ""
+}
+
+func (x *SmackRule) GetDeny() string {
+	if x != nil {
+		return x.Deny
+	}
+	return ""
+}
+
+// SmackTemplate is a text of rules with ${variables}.
+type SmackTemplate struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Variables of this template beside those of the policy.
+	For           map[string]*StringList `protobuf:"bytes,2,rep,name=for,proto3" json:"for,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Rules         string                 `protobuf:"bytes,3,opt,name=rules,proto3" json:"rules,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SmackTemplate) Reset() {
+	*x = SmackTemplate{}
+	mi := &file_policyd_v1_policy_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SmackTemplate) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SmackTemplate) ProtoMessage() {}
+
+func (x *SmackTemplate) ProtoReflect() protoreflect.Message {
+	mi := &file_policyd_v1_policy_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SmackTemplate.ProtoReflect.Descriptor instead.
+func (*SmackTemplate) Descriptor() ([]byte, []int) {
+	return file_policyd_v1_policy_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *SmackTemplate) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SmackTemplate) GetFor() map[string]*StringList {
+	if x != nil {
+		return x.For
+	}
+	return nil
+}
+
+func (x *SmackTemplate) GetRules() string {
+	if x != nil {
+		return x.Rules
+	}
+	return ""
+}
+
+// SmackSettings are the files of smackfs beside the rules. What is absent is left alone.
+type SmackSettings struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Cipso []*SmackCipso          `protobuf:"bytes,1,rep,name=cipso,proto3" json:"cipso,omitempty"`
+	// IPv4 hosts and networks.
+	Netlabel []*SmackHost `protobuf:"bytes,2,rep,name=netlabel,proto3" json:"netlabel,omitempty"`
+	// IPv6 hosts and networks.
+	Ipv6Host []*SmackHost `protobuf:"bytes,3,rep,name=ipv6host,proto3" json:"ipv6host,omitempty"`
+	// The only labels that keep Smack's privileges. An empty list clears it, which needs clear_onlycap.
+	Onlycap []string `protobuf:"bytes,4,rep,name=onlycap,proto3" json:"onlycap,omitempty"`
+	// Empty onlycap on purpose.
+	ClearOnlycap bool `protobuf:"varint,5,opt,name=clear_onlycap,json=clearOnlycap,proto3" json:"clear_onlycap,omitempty"`
+	// Label that is not confined, for bringing a system up.
+	Unconfined *string `protobuf:"bytes,6,opt,name=unconfined,proto3,oneof" json:"unconfined,omitempty"`
+	// Label of unlabelled network packets.
+	Ambient *string `protobuf:"bytes,7,opt,name=ambient,proto3,oneof" json:"ambient,omitempty"`
+	// CIPSO domain of interpretation, from 1.
+	Doi *uint32 `protobuf:"varint,8,opt,name=doi,proto3,oneof" json:"doi,omitempty"`
+	// CIPSO level for labels of up to 23 bytes, 0 to 255.
+	Direct *uint32 `protobuf:"varint,9,opt,name=direct,proto3,oneof" json:"direct,omitempty"`
+	// CIPSO level for longer labels, 0 to 255.
+	Mapped *uint32 `protobuf:"varint,10,opt,name=mapped,proto3,oneof" json:"mapped,omitempty"`
+	// Rule for ptrace: 0 as read-write access, 1 exact label, 2 never (but CAP_SYS_PTRACE).
+	Ptrace *uint32 `protobuf:"varint,11,opt,name=ptrace,proto3,oneof" json:"ptrace,omitempty"`
+	// 0 none, 1 denied, 2 accepted, 3 both.
+	Logging *uint32 `protobuf:"varint,12,opt,name=logging,proto3,oneof" json:"logging,omitempty"`
+	// Label that may read the kernel's log.
+	Syslog *string `protobuf:"bytes,13,opt,name=syslog,proto3,oneof" json:"syslog,omitempty"`
+	// Labels that processes started by policyd may relabel themselves to, once.
+	RelabelSelf   []string `protobuf:"bytes,14,rep,name=relabel_self,json=relabelSelf,proto3" json:"relabel_self,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SmackSettings) Reset() {
+	*x = SmackSettings{}
+	mi := &file_policyd_v1_policy_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SmackSettings) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SmackSettings) ProtoMessage() {}
+
+func (x *SmackSettings) ProtoReflect() protoreflect.Message {
+	mi := &file_policyd_v1_policy_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SmackSettings.ProtoReflect.Descriptor instead.
+func (*SmackSettings) Descriptor() ([]byte, []int) {
+	return file_policyd_v1_policy_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *SmackSettings) GetCipso() []*SmackCipso {
+	if x != nil {
+		return x.Cipso
+	}
+	return nil
+}
+
+func (x *SmackSettings) GetNetlabel() []*SmackHost {
+	if x != nil {
+		return x.Netlabel
+	}
+	return nil
+}
+
+func (x *SmackSettings) GetIpv6Host() []*SmackHost {
+	if x != nil {
+		return x.Ipv6Host
+	}
+	return nil
+}
+
+func (x *SmackSettings) GetOnlycap() []string {
+	if x != nil {
+		return x.Onlycap
+	}
+	return nil
+}
+
+func (x *SmackSettings) GetClearOnlycap() bool {
+	if x != nil {
+		return x.ClearOnlycap
+	}
+	return false
+}
+
+func (x *SmackSettings) GetUnconfined() string {
+	if x != nil && x.Unconfined != nil {
+		return *x.Unconfined
+	}
+	return ""
+}
+
+func (x *SmackSettings) GetAmbient() string {
+	if x != nil && x.Ambient != nil {
+		return *x.Ambient
+	}
+	return ""
+}
+
+func (x *SmackSettings) GetDoi() uint32 {
+	if x != nil && x.Doi != nil {
+		return *x.Doi
+	}
+	return 0
+}
+
+func (x *SmackSettings) GetDirect() uint32 {
+	if x != nil && x.Direct != nil {
+		return *x.Direct
+	}
+	return 0
+}
+
+func (x *SmackSettings) GetMapped() uint32 {
+	if x != nil && x.Mapped != nil {
+		return *x.Mapped
+	}
+	return 0
+}
+
+func (x *SmackSettings) GetPtrace() uint32 {
+	if x != nil && x.Ptrace != nil {
+		return *x.Ptrace
+	}
+	return 0
+}
+
+func (x *SmackSettings) GetLogging() uint32 {
+	if x != nil && x.Logging != nil {
+		return *x.Logging
+	}
+	return 0
+}
+
+func (x *SmackSettings) GetSyslog() string {
+	if x != nil && x.Syslog != nil {
+		return *x.Syslog
+	}
+	return ""
+}
+
+func (x *SmackSettings) GetRelabelSelf() []string {
+	if x != nil {
+		return x.RelabelSelf
+	}
+	return nil
+}
+
+// SmackCipso maps a label to a CIPSO level and categories.
+type SmackCipso struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Label string                 `protobuf:"bytes,1,opt,name=label,proto3" json:"label,omitempty"`
+	// 0 to 255.
+	Level uint32 `protobuf:"varint,2,opt,name=level,proto3" json:"level,omitempty"`
+	// 1 to 184.
+	Categories    []uint32 `protobuf:"varint,3,rep,packed,name=categories,proto3" json:"categories,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SmackCipso) Reset() {
+	*x = SmackCipso{}
+	mi := &file_policyd_v1_policy_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SmackCipso) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SmackCipso) ProtoMessage() {}
+
+func (x *SmackCipso) ProtoReflect() protoreflect.Message {
+	mi := &file_policyd_v1_policy_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SmackCipso.ProtoReflect.Descriptor instead.
+func (*SmackCipso) Descriptor() ([]byte, []int) {
+	return file_policyd_v1_policy_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *SmackCipso) GetLabel() string {
+	if x != nil {
+		return x.Label
+	}
+	return ""
+}
+
+func (x *SmackCipso) GetLevel() uint32 {
+	if x != nil {
+		return x.Level
+	}
+	return 0
+}
+
+func (x *SmackCipso) GetCategories() []uint32 {
+	if x != nil {
+		return x.Categories
+	}
+	return nil
+}
+
+// SmackHost gives a host or network a label.
+type SmackHost struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// ADDRESS or ADDRESS/PREFIX.
+	Address string `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
+	// A label, or -CIPSO (IPv4) for hosts that speak CIPSO, or -DELETE (IPv6) to take an entry away.
+	Label         string `protobuf:"bytes,2,opt,name=label,proto3" json:"label,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SmackHost) Reset() {
+	*x = SmackHost{}
+	mi := &file_policyd_v1_policy_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SmackHost) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SmackHost) ProtoMessage() {}
+
+func (x *SmackHost) ProtoReflect() protoreflect.Message {
+	mi := &file_policyd_v1_policy_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SmackHost.ProtoReflect.Descriptor instead.
+func (*SmackHost) Descriptor() ([]byte, []int) {
+	return file_policyd_v1_policy_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *SmackHost) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *SmackHost) GetLabel() string {
+	if x != nil {
+		return x.Label
+	}
+	return ""
+}
+
 // Resource is any document.
 type Resource struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1569,6 +2198,7 @@ type Resource struct {
 	//	*Resource_LandlockPolicy
 	//	*Resource_Fragment
 	//	*Resource_PolicyTest
+	//	*Resource_SmackPolicy
 	Kind          isResource_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1576,7 +2206,7 @@ type Resource struct {
 
 func (x *Resource) Reset() {
 	*x = Resource{}
-	mi := &file_policyd_v1_policy_proto_msgTypes[19]
+	mi := &file_policyd_v1_policy_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1588,7 +2218,7 @@ func (x *Resource) String() string {
 func (*Resource) ProtoMessage() {}
 
 func (x *Resource) ProtoReflect() protoreflect.Message {
-	mi := &file_policyd_v1_policy_proto_msgTypes[19]
+	mi := &file_policyd_v1_policy_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1601,7 +2231,7 @@ func (x *Resource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resource.ProtoReflect.Descriptor instead.
 func (*Resource) Descriptor() ([]byte, []int) {
-	return file_policyd_v1_policy_proto_rawDescGZIP(), []int{19}
+	return file_policyd_v1_policy_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Resource) GetKind() isResource_Kind {
@@ -1638,6 +2268,15 @@ func (x *Resource) GetPolicyTest() *PolicyTest {
 	return nil
 }
 
+func (x *Resource) GetSmackPolicy() *SmackPolicy {
+	if x != nil {
+		if x, ok := x.Kind.(*Resource_SmackPolicy); ok {
+			return x.SmackPolicy
+		}
+	}
+	return nil
+}
+
 type isResource_Kind interface {
 	isResource_Kind()
 }
@@ -1654,11 +2293,17 @@ type Resource_PolicyTest struct {
 	PolicyTest *PolicyTest `protobuf:"bytes,3,opt,name=policy_test,json=policyTest,proto3,oneof"`
 }
 
+type Resource_SmackPolicy struct {
+	SmackPolicy *SmackPolicy `protobuf:"bytes,4,opt,name=smack_policy,json=smackPolicy,proto3,oneof"`
+}
+
 func (*Resource_LandlockPolicy) isResource_Kind() {}
 
 func (*Resource_Fragment) isResource_Kind() {}
 
 func (*Resource_PolicyTest) isResource_Kind() {}
+
+func (*Resource_SmackPolicy) isResource_Kind() {}
 
 var File_policyd_v1_policy_proto protoreflect.FileDescriptor
 
@@ -1786,12 +2431,82 @@ const file_policyd_v1_policy_proto_rawDesc = "" +
 	"\averdict\x18\x02 \x01(\x0e2\x17.policyd.v1.TestVerdictR\averdict\x12\x14\n" +
 	"\x05errno\x18\x03 \x01(\tR\x05errno\x12\x14\n" +
 	"\x05layer\x18\x04 \x03(\tR\x05layer\x12\x16\n" +
-	"\x06reason\x18\x05 \x01(\tR\x06reason\"\xc8\x01\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\"j\n" +
+	"\vSmackPolicy\x120\n" +
+	"\bmetadata\x18\x01 \x01(\v2\x14.policyd.v1.MetadataR\bmetadata\x12)\n" +
+	"\x04spec\x18\x02 \x01(\v2\x15.policyd.v1.SmackSpecR\x04spec\"\xaf\x02\n" +
+	"\tSmackSpec\x12B\n" +
+	"\tvariables\x18\x01 \x03(\v2$.policyd.v1.SmackSpec.VariablesEntryR\tvariables\x12.\n" +
+	"\x06layers\x18\x02 \x03(\v2\x16.policyd.v1.SmackLayerR\x06layers\x125\n" +
+	"\bsettings\x18\x03 \x01(\v2\x19.policyd.v1.SmackSettingsR\bsettings\x12!\n" +
+	"\flabel_budget\x18\x04 \x01(\rR\vlabelBudget\x1aT\n" +
+	"\x0eVariablesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12,\n" +
+	"\x05value\x18\x02 \x01(\v2\x16.policyd.v1.StringListR\x05value:\x028\x01\"\xb4\x01\n" +
+	"\n" +
+	"SmackLayer\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\ahandles\x18\x02 \x01(\tR\ahandles\x12\x14\n" +
+	"\x05rules\x18\x03 \x01(\tR\x05rules\x12)\n" +
+	"\x04list\x18\x04 \x03(\v2\x15.policyd.v1.SmackRuleR\x04list\x127\n" +
+	"\ttemplates\x18\x05 \x03(\v2\x19.policyd.v1.SmackTemplateR\ttemplates\"\x7f\n" +
+	"\tSmackRule\x12\x18\n" +
+	"\asubject\x18\x01 \x01(\tR\asubject\x12\x16\n" +
+	"\x06object\x18\x02 \x01(\tR\x06object\x12\x16\n" +
+	"\x06access\x18\x03 \x01(\tR\x06access\x12\x14\n" +
+	"\x05allow\x18\x04 \x01(\tR\x05allow\x12\x12\n" +
+	"\x04deny\x18\x05 \x01(\tR\x04deny\"\xbf\x01\n" +
+	"\rSmackTemplate\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x124\n" +
+	"\x03for\x18\x02 \x03(\v2\".policyd.v1.SmackTemplate.ForEntryR\x03for\x12\x14\n" +
+	"\x05rules\x18\x03 \x01(\tR\x05rules\x1aN\n" +
+	"\bForEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12,\n" +
+	"\x05value\x18\x02 \x01(\v2\x16.policyd.v1.StringListR\x05value:\x028\x01\"\xce\x04\n" +
+	"\rSmackSettings\x12,\n" +
+	"\x05cipso\x18\x01 \x03(\v2\x16.policyd.v1.SmackCipsoR\x05cipso\x121\n" +
+	"\bnetlabel\x18\x02 \x03(\v2\x15.policyd.v1.SmackHostR\bnetlabel\x121\n" +
+	"\bipv6host\x18\x03 \x03(\v2\x15.policyd.v1.SmackHostR\bipv6host\x12\x18\n" +
+	"\aonlycap\x18\x04 \x03(\tR\aonlycap\x12#\n" +
+	"\rclear_onlycap\x18\x05 \x01(\bR\fclearOnlycap\x12#\n" +
+	"\n" +
+	"unconfined\x18\x06 \x01(\tH\x00R\n" +
+	"unconfined\x88\x01\x01\x12\x1d\n" +
+	"\aambient\x18\a \x01(\tH\x01R\aambient\x88\x01\x01\x12\x15\n" +
+	"\x03doi\x18\b \x01(\rH\x02R\x03doi\x88\x01\x01\x12\x1b\n" +
+	"\x06direct\x18\t \x01(\rH\x03R\x06direct\x88\x01\x01\x12\x1b\n" +
+	"\x06mapped\x18\n" +
+	" \x01(\rH\x04R\x06mapped\x88\x01\x01\x12\x1b\n" +
+	"\x06ptrace\x18\v \x01(\rH\x05R\x06ptrace\x88\x01\x01\x12\x1d\n" +
+	"\alogging\x18\f \x01(\rH\x06R\alogging\x88\x01\x01\x12\x1b\n" +
+	"\x06syslog\x18\r \x01(\tH\aR\x06syslog\x88\x01\x01\x12!\n" +
+	"\frelabel_self\x18\x0e \x03(\tR\vrelabelSelfB\r\n" +
+	"\v_unconfinedB\n" +
+	"\n" +
+	"\b_ambientB\x06\n" +
+	"\x04_doiB\t\n" +
+	"\a_directB\t\n" +
+	"\a_mappedB\t\n" +
+	"\a_ptraceB\n" +
+	"\n" +
+	"\b_loggingB\t\n" +
+	"\a_syslog\"X\n" +
+	"\n" +
+	"SmackCipso\x12\x14\n" +
+	"\x05label\x18\x01 \x01(\tR\x05label\x12\x14\n" +
+	"\x05level\x18\x02 \x01(\rR\x05level\x12\x1e\n" +
+	"\n" +
+	"categories\x18\x03 \x03(\rR\n" +
+	"categories\";\n" +
+	"\tSmackHost\x12\x18\n" +
+	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x14\n" +
+	"\x05label\x18\x02 \x01(\tR\x05label\"\x86\x02\n" +
 	"\bResource\x12E\n" +
 	"\x0flandlock_policy\x18\x01 \x01(\v2\x1a.policyd.v1.LandlockPolicyH\x00R\x0elandlockPolicy\x122\n" +
 	"\bfragment\x18\x02 \x01(\v2\x14.policyd.v1.FragmentH\x00R\bfragment\x129\n" +
 	"\vpolicy_test\x18\x03 \x01(\v2\x16.policyd.v1.PolicyTestH\x00R\n" +
-	"policyTestB\x06\n" +
+	"policyTest\x12<\n" +
+	"\fsmack_policy\x18\x04 \x01(\v2\x17.policyd.v1.SmackPolicyH\x00R\vsmackPolicyB\x06\n" +
 	"\x04kind*]\n" +
 	"\vEnforcement\x12\x1b\n" +
 	"\x17ENFORCEMENT_UNSPECIFIED\x10\x00\x12\x18\n" +
@@ -1820,7 +2535,7 @@ func file_policyd_v1_policy_proto_rawDescGZIP() []byte {
 }
 
 var file_policyd_v1_policy_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_policyd_v1_policy_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_policyd_v1_policy_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_policyd_v1_policy_proto_goTypes = []any{
 	(Enforcement)(0),        // 0: policyd.v1.Enforcement
 	(MissingPath)(0),        // 1: policyd.v1.MissingPath
@@ -1844,20 +2559,30 @@ var file_policyd_v1_policy_proto_goTypes = []any{
 	(*PolicyTestSpec)(nil),  // 19: policyd.v1.PolicyTestSpec
 	(*TestEntry)(nil),       // 20: policyd.v1.TestEntry
 	(*TestExpectation)(nil), // 21: policyd.v1.TestExpectation
-	(*Resource)(nil),        // 22: policyd.v1.Resource
-	nil,                     // 23: policyd.v1.Metadata.LabelsEntry
-	nil,                     // 24: policyd.v1.LandlockSpec.VariablesEntry
-	nil,                     // 25: policyd.v1.Process.LimitsEntry
-	nil,                     // 26: policyd.v1.Process.EnvironmentEntry
-	nil,                     // 27: policyd.v1.FragmentSpec.VariablesEntry
-	nil,                     // 28: policyd.v1.PolicyTestSpec.SetEntry
+	(*SmackPolicy)(nil),     // 22: policyd.v1.SmackPolicy
+	(*SmackSpec)(nil),       // 23: policyd.v1.SmackSpec
+	(*SmackLayer)(nil),      // 24: policyd.v1.SmackLayer
+	(*SmackRule)(nil),       // 25: policyd.v1.SmackRule
+	(*SmackTemplate)(nil),   // 26: policyd.v1.SmackTemplate
+	(*SmackSettings)(nil),   // 27: policyd.v1.SmackSettings
+	(*SmackCipso)(nil),      // 28: policyd.v1.SmackCipso
+	(*SmackHost)(nil),       // 29: policyd.v1.SmackHost
+	(*Resource)(nil),        // 30: policyd.v1.Resource
+	nil,                     // 31: policyd.v1.Metadata.LabelsEntry
+	nil,                     // 32: policyd.v1.LandlockSpec.VariablesEntry
+	nil,                     // 33: policyd.v1.Process.LimitsEntry
+	nil,                     // 34: policyd.v1.Process.EnvironmentEntry
+	nil,                     // 35: policyd.v1.FragmentSpec.VariablesEntry
+	nil,                     // 36: policyd.v1.PolicyTestSpec.SetEntry
+	nil,                     // 37: policyd.v1.SmackSpec.VariablesEntry
+	nil,                     // 38: policyd.v1.SmackTemplate.ForEntry
 }
 var file_policyd_v1_policy_proto_depIdxs = []int32{
-	23, // 0: policyd.v1.Metadata.labels:type_name -> policyd.v1.Metadata.LabelsEntry
+	31, // 0: policyd.v1.Metadata.labels:type_name -> policyd.v1.Metadata.LabelsEntry
 	3,  // 1: policyd.v1.LandlockPolicy.metadata:type_name -> policyd.v1.Metadata
 	5,  // 2: policyd.v1.LandlockPolicy.spec:type_name -> policyd.v1.LandlockSpec
 	0,  // 3: policyd.v1.LandlockSpec.enforcement:type_name -> policyd.v1.Enforcement
-	24, // 4: policyd.v1.LandlockSpec.variables:type_name -> policyd.v1.LandlockSpec.VariablesEntry
+	32, // 4: policyd.v1.LandlockSpec.variables:type_name -> policyd.v1.LandlockSpec.VariablesEntry
 	7,  // 5: policyd.v1.LandlockSpec.parameters:type_name -> policyd.v1.Parameter
 	8,  // 6: policyd.v1.LandlockSpec.layers:type_name -> policyd.v1.Layer
 	14, // 7: policyd.v1.LandlockSpec.process:type_name -> policyd.v1.Process
@@ -1868,29 +2593,43 @@ var file_policyd_v1_policy_proto_depIdxs = []int32{
 	10, // 12: policyd.v1.Layer.quiet:type_name -> policyd.v1.Quiet
 	11, // 13: policyd.v1.Layer.log:type_name -> policyd.v1.Log
 	1,  // 14: policyd.v1.PathRule.missing:type_name -> policyd.v1.MissingPath
-	25, // 15: policyd.v1.Process.limits:type_name -> policyd.v1.Process.LimitsEntry
-	26, // 16: policyd.v1.Process.environment:type_name -> policyd.v1.Process.EnvironmentEntry
+	33, // 15: policyd.v1.Process.limits:type_name -> policyd.v1.Process.LimitsEntry
+	34, // 16: policyd.v1.Process.environment:type_name -> policyd.v1.Process.EnvironmentEntry
 	3,  // 17: policyd.v1.Fragment.metadata:type_name -> policyd.v1.Metadata
 	17, // 18: policyd.v1.Fragment.spec:type_name -> policyd.v1.FragmentSpec
-	27, // 19: policyd.v1.FragmentSpec.variables:type_name -> policyd.v1.FragmentSpec.VariablesEntry
+	35, // 19: policyd.v1.FragmentSpec.variables:type_name -> policyd.v1.FragmentSpec.VariablesEntry
 	12, // 20: policyd.v1.FragmentSpec.paths:type_name -> policyd.v1.PathRule
 	13, // 21: policyd.v1.FragmentSpec.ports:type_name -> policyd.v1.PortRule
 	3,  // 22: policyd.v1.PolicyTest.metadata:type_name -> policyd.v1.Metadata
 	19, // 23: policyd.v1.PolicyTest.spec:type_name -> policyd.v1.PolicyTestSpec
-	28, // 24: policyd.v1.PolicyTestSpec.set:type_name -> policyd.v1.PolicyTestSpec.SetEntry
+	36, // 24: policyd.v1.PolicyTestSpec.set:type_name -> policyd.v1.PolicyTestSpec.SetEntry
 	20, // 25: policyd.v1.PolicyTestSpec.tree:type_name -> policyd.v1.TestEntry
 	21, // 26: policyd.v1.PolicyTestSpec.expect:type_name -> policyd.v1.TestExpectation
 	2,  // 27: policyd.v1.TestExpectation.verdict:type_name -> policyd.v1.TestVerdict
-	4,  // 28: policyd.v1.Resource.landlock_policy:type_name -> policyd.v1.LandlockPolicy
-	16, // 29: policyd.v1.Resource.fragment:type_name -> policyd.v1.Fragment
-	18, // 30: policyd.v1.Resource.policy_test:type_name -> policyd.v1.PolicyTest
-	6,  // 31: policyd.v1.LandlockSpec.VariablesEntry.value:type_name -> policyd.v1.StringList
-	6,  // 32: policyd.v1.FragmentSpec.VariablesEntry.value:type_name -> policyd.v1.StringList
-	33, // [33:33] is the sub-list for method output_type
-	33, // [33:33] is the sub-list for method input_type
-	33, // [33:33] is the sub-list for extension type_name
-	33, // [33:33] is the sub-list for extension extendee
-	0,  // [0:33] is the sub-list for field type_name
+	3,  // 28: policyd.v1.SmackPolicy.metadata:type_name -> policyd.v1.Metadata
+	23, // 29: policyd.v1.SmackPolicy.spec:type_name -> policyd.v1.SmackSpec
+	37, // 30: policyd.v1.SmackSpec.variables:type_name -> policyd.v1.SmackSpec.VariablesEntry
+	24, // 31: policyd.v1.SmackSpec.layers:type_name -> policyd.v1.SmackLayer
+	27, // 32: policyd.v1.SmackSpec.settings:type_name -> policyd.v1.SmackSettings
+	25, // 33: policyd.v1.SmackLayer.list:type_name -> policyd.v1.SmackRule
+	26, // 34: policyd.v1.SmackLayer.templates:type_name -> policyd.v1.SmackTemplate
+	38, // 35: policyd.v1.SmackTemplate.for:type_name -> policyd.v1.SmackTemplate.ForEntry
+	28, // 36: policyd.v1.SmackSettings.cipso:type_name -> policyd.v1.SmackCipso
+	29, // 37: policyd.v1.SmackSettings.netlabel:type_name -> policyd.v1.SmackHost
+	29, // 38: policyd.v1.SmackSettings.ipv6host:type_name -> policyd.v1.SmackHost
+	4,  // 39: policyd.v1.Resource.landlock_policy:type_name -> policyd.v1.LandlockPolicy
+	16, // 40: policyd.v1.Resource.fragment:type_name -> policyd.v1.Fragment
+	18, // 41: policyd.v1.Resource.policy_test:type_name -> policyd.v1.PolicyTest
+	22, // 42: policyd.v1.Resource.smack_policy:type_name -> policyd.v1.SmackPolicy
+	6,  // 43: policyd.v1.LandlockSpec.VariablesEntry.value:type_name -> policyd.v1.StringList
+	6,  // 44: policyd.v1.FragmentSpec.VariablesEntry.value:type_name -> policyd.v1.StringList
+	6,  // 45: policyd.v1.SmackSpec.VariablesEntry.value:type_name -> policyd.v1.StringList
+	6,  // 46: policyd.v1.SmackTemplate.ForEntry.value:type_name -> policyd.v1.StringList
+	47, // [47:47] is the sub-list for method output_type
+	47, // [47:47] is the sub-list for method input_type
+	47, // [47:47] is the sub-list for extension type_name
+	47, // [47:47] is the sub-list for extension extendee
+	0,  // [0:47] is the sub-list for field type_name
 }
 
 func init() { file_policyd_v1_policy_proto_init() }
@@ -1898,10 +2637,12 @@ func file_policyd_v1_policy_proto_init() {
 	if File_policyd_v1_policy_proto != nil {
 		return
 	}
-	file_policyd_v1_policy_proto_msgTypes[19].OneofWrappers = []any{
+	file_policyd_v1_policy_proto_msgTypes[24].OneofWrappers = []any{}
+	file_policyd_v1_policy_proto_msgTypes[27].OneofWrappers = []any{
 		(*Resource_LandlockPolicy)(nil),
 		(*Resource_Fragment)(nil),
 		(*Resource_PolicyTest)(nil),
+		(*Resource_SmackPolicy)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1909,7 +2650,7 @@ func file_policyd_v1_policy_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_policyd_v1_policy_proto_rawDesc), len(file_policyd_v1_policy_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   26,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
