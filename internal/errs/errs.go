@@ -63,6 +63,22 @@ var (
 	ErrPathRefused = errors.New("path of a rule is refused")
 	// ErrSmackUnavailable: a Smack label was asked for and the kernel has no Smack or refused it.
 	ErrSmackUnavailable = errors.New("smack label cannot be set")
+	// ErrSmackNotBuilt: the kernel was built without Smack.
+	ErrSmackNotBuilt = errors.New("smack is not built into this kernel")
+	// ErrSmackDisabled: Smack is not among the active LSMs.
+	ErrSmackDisabled = errors.New("smack is not enabled on this kernel (not in the lsm= list)")
+	// ErrSmackNotMounted: Smack is on and smackfs is mounted nowhere that policyd sees, or cannot be written.
+	ErrSmackNotMounted = errors.New("smackfs is not mounted")
+	// ErrSmackPrivilege: policyd lacks CAP_MAC_ADMIN in the initial user namespace, or may not write smackfs's files.
+	ErrSmackPrivilege = errors.New("no privilege to change smack (CAP_MAC_ADMIN)")
+	// ErrSmackOnlycap: policyd has CAP_MAC_ADMIN, but its label is not in smackfs's onlycap.
+	ErrSmackOnlycap = errors.New("onlycap keeps this label from changing smack")
+	// ErrSmackRefused: the kernel refused a rule or a setting, which is named; the earlier state is in force.
+	ErrSmackRefused = errors.New("smack refused")
+	// ErrSmackForeign: rules or settings that policyd did not load are in the way of those it shall load.
+	ErrSmackForeign = errors.New("smack rules of others are in the way")
+	// ErrSmackPartly: what the kernel holds is neither the earlier nor the wanted state; what differs is named.
+	ErrSmackPartly = errors.New("smack was changed in part")
 	// ErrContainment: no way is available to end all descendants of a sandbox.
 	ErrContainment = errors.New("descendants of a sandbox could not be contained")
 )
