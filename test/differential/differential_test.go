@@ -70,6 +70,13 @@ func TestRandom(t *testing.T) {
 // check refuses a run that did not reach what it is about: every operation
 // must have been both refused and let through.
 func (s *totals) check(t *testing.T, h *host) {
+	for _, name := range situations(h) {
+		for _, v := range []profile.Verdict{profile.Deny, profile.Allow} {
+			if s.Reached[name+", "+v.String()] == 0 {
+				t.Errorf("%s: never seen, %v", name, v)
+			}
+		}
+	}
 	for _, w := range weights {
 		c := s.Counts[w.kind]
 		switch {
@@ -82,6 +89,18 @@ func (s *totals) check(t *testing.T, h *host) {
 			t.Errorf("%v: %d times denied, %d times allowed", w.kind, c[profile.Deny], c[profile.Allow])
 		}
 	}
+}
+
+// situations are those of report.reached that a run must have been in.
+func situations(h *host) []string {
+	list := []string{"branch of the layers", "16 layers", "more than 16 layers", "file with a rule", "file with a rule and several names"}
+	if h.mayMount {
+		list = append(list, "beneath a bind mount")
+	}
+	if h.mayMount && h.erratum3 {
+		list = append(list, "disconnected directory")
+	}
+	return list
 }
 
 // handled tells whether a kernel of that ABI ever refuses such an operation.

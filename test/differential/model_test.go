@@ -1,6 +1,7 @@
 package differential_test
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -18,6 +19,7 @@ type node struct {
 	stage    int              // the layers that one is under
 	dead     bool             // a directory that was removed; a bind mount may still lead to it
 	rules    []rule
+	names    int
 }
 
 // mountKey is where something is mounted: on a directory as seen in a mount.
@@ -40,14 +42,18 @@ type model struct {
 	outer    []rule // on paths that are not in the tree
 	layers   []profile.Layer
 	ports    []portRule
-	whiteout kind // what a whiteout counts as: file with erratum 4, or char
+	holds    map[string]*hold
+	roots    []*node // of file systems
+	top      string  // of the mount that dir is in
+	whiteout kind    // what a whiteout counts as: file with erratum 4, or char
 	mayMknod bool
 	mounted  bool // the tree is in a mount below "/"
 	changed  bool // rules are elsewhere since the last profile
 }
 
-func newModel(sc *scenario, at string) *model {
-	m := &model{dir: at, layers: sc.layers, ports: sc.ports, changed: true, root: &node{kind: dir, children: map[string]*node{}}, mounts: map[mountKey]mounted{}}
+func newModel(sc *scenario, at, top string) *model {
+	m := &model{dir: at, top: top, holds: map[string]*hold{}, layers: sc.layers, ports: sc.ports, changed: true, root: &node{kind: dir, children: map[string]*node{}}, mounts: map[mountKey]mounted{}}
+	m.roots = []*node{m.root}
 	for i := range sc.tree {
 		m.made = append(m.made, m.add(&sc.tree[i]))
 	}
@@ -66,14 +72,18 @@ func newModel(sc *scenario, at string) *model {
 // add makes an entry; false when what it needs is not there, which happens in a
 // scenario being shrunk.
 func (m *model) add(e *entry) bool {
+	if e.how != made {
+		return m.addHow(e)
+	}
 	at, source := m.look(e.path), place{}
 	if at.err != 0 || at.node != nil {
 		return false
 	}
 	if e.source != "" {
-		if source = m.look(e.source); source.node == nil || source.node.kind != dir {
+		if source = m.look(e.source); source.node == nil || source.node.kind != dir && source.node.kind != file {
 			return false
 		}
+		e.kind = source.node.kind
 	}
 	n := &node{kind: e.kind, program: e.kind == file, live: e.kind == sock, stage: e.stage}
 	m.make(at, n)
@@ -81,6 +91,7 @@ func (m *model) add(e *entry) bool {
 		root := source.node
 		if root == nil {
 			root = &node{kind: dir, children: map[string]*node{}}
+			m.roots = append(m.roots, root)
 		}
 		m.mounts[mountKey{at.mount, n}] = mounted{len(m.mounts) + 1, root}
 	}
@@ -96,7 +107,6 @@ type place struct {
 	node   *node // the entry, or the root of what is mounted on it
 	inside int   // the mount of node
 	err    syscall.Errno
-	way    []*node // from the root of the parent's mount to the parent
 }
 
 // mountPoint tells whether something is mounted on n, in whatever mount.
@@ -115,6 +125,11 @@ func (m *model) look(path string) place {
 		return place{entry: m.root, node: m.root}
 	}
 	p := place{node: m.root}
+	if hold, rest, ok := m.held(path); ok {
+		if p.node, p.inside, path = hold.node, hold.mount, rest; rest == "" {
+			return place{entry: p.node, node: p.node, mount: p.inside, inside: p.inside}
+		}
+	}
 	for name := range strings.SplitSeq(path, "/") {
 		switch {
 		case p.node == nil || p.node.kind == symlink:
@@ -122,11 +137,7 @@ func (m *model) look(path string) place {
 		case p.node.kind != dir:
 			return place{err: syscall.ENOTDIR}
 		}
-		if p.inside != p.mount {
-			p.way = nil
-		}
 		p.parent, p.name, p.mount = p.node, name, p.inside
-		p.way = append(p.way, p.parent)
 		p.entry = p.parent.children[name]
 		p.node = p.entry
 		if over, ok := m.mounts[mountKey{p.mount, p.entry}]; ok {
@@ -141,6 +152,9 @@ func (m *model) look(path string) place {
 
 // path gives the path on disk.
 func (m *model) path(path string) string {
+	if hold, rest, ok := m.held(path); ok {
+		return fmt.Sprintf("/proc/self/fd/%d/%s", hold.fd, rest)
+	}
 	switch {
 	case strings.HasPrefix(path, "/"):
 		return path
@@ -157,21 +171,25 @@ func (m *model) make(at place, n *node) {
 		n.children = map[string]*node{}
 	}
 	at.parent.children[at.name] = n
+	n.names++
 	m.changed = m.changed || n.ruled() || len(m.mounts) > 0
 	n.dead = false
 }
 
 func (m *model) remove(at place) {
 	delete(at.parent.children, at.name)
+	at.entry.names--
 	m.changed = m.changed || at.entry.ruled() || len(m.mounts) > 0
 	at.entry.dead = at.entry.kind == dir
 }
 
 // walk visits every name in the tree, in order.
-func (m *model) walk(visit func(path string, n *node)) {
+func (m *model) walk(visit func(path string, mount int, n *node)) { m.walkFrom(".", 0, m.root, visit) }
+
+func (m *model) walkFrom(path string, mount int, n *node, visit func(path string, mount int, n *node)) {
 	var down func(path string, mount int, n *node)
 	down = func(path string, mount int, n *node) {
-		visit(path, n)
+		visit(path, mount, n)
 		for _, name := range slices.Sorted(maps.Keys(n.children)) {
 			at := mounted{mount, n.children[name]}
 			if over, ok := m.mounts[mountKey{mount, at.root}]; ok {
@@ -180,20 +198,32 @@ func (m *model) walk(visit func(path string, n *node)) {
 			down(strings.TrimPrefix(path+"/"+name, "./"), at.mount, at.root)
 		}
 	}
-	down(".", 0, m.root)
+	down(path, mount, n)
 }
 
-// profile gives the profile with every rule at all names its inode has now.
-func (m *model) profile(port func(string) uint16) (*profile.Profile, error) {
+// profile gives the profile with every rule at all names its inode has now;
+// with those that a disconnected directory amounts to, if so wanted, which are
+// not there on disk.
+func (m *model) profile(port func(string) uint16, amounts bool) (*profile.Profile, error) {
 	b := profile.NewBuilder(m.layers)
 	for _, r := range m.outer {
 		b.AddPath(r.layer, m.path(r.path), r.access, false, profile.Fail)
 	}
-	m.walk(func(path string, n *node) {
+	m.walk(func(path string, _ int, n *node) {
 		for _, r := range n.rules {
 			b.AddPath(r.layer, m.path(path), r.access, false, profile.Fail)
 		}
 	})
+	for _, name := range slices.Sorted(maps.Keys(m.holds)) {
+		if !amounts {
+			break
+		}
+		m.disconnected(m.holds[name], func(path string, rules []rule) {
+			for _, r := range rules {
+				b.AddPath(r.layer, path, r.access, false, profile.Fail)
+			}
+		})
+	}
 	for _, r := range m.ports {
 		b.AddPorts(r.layer, port(r.port), port(r.port), r.access, false)
 	}
@@ -227,7 +257,7 @@ func (m *model) fileType(k kind) profile.FileType {
 // question is the engine's form of a step.
 func (m *model) question(s *step, port func(string) uint16) (profile.Operation, profile.Facts) {
 	op := s.op
-	f := profile.Facts{Shared: max(s.shared, 0), Bound: s.bind}
+	f := profile.Facts{Shared: sharedWith(s.shared), SameProcess: s.shared == ownProcess, Bound: s.bind}
 	op.Make = m.fileType(s.kind)
 	op.Port = port(s.port)
 	if op.Path != "" {
@@ -235,12 +265,12 @@ func (m *model) question(s *step, port func(string) uint16) (profile.Operation, 
 		if n := m.look(op.Path).node; op.Kind == profile.OpConnectUnix && n != nil {
 			f.Shared = n.stage
 		}
-		op.Path = m.path(op.Path)
+		op.Path = m.real(op.Path)
 	}
 	if op.NewPath != "" {
 		f.NewType = m.typeOf(op.NewPath)
 		f.Mounted = m.mounted || m.look(op.NewPath).mount > 0
-		op.NewPath = m.path(op.NewPath)
+		op.NewPath = m.real(op.NewPath)
 	}
 	return op, f
 }
@@ -307,5 +337,7 @@ func (m *model) apply(s *step) {
 		to := m.look(s.op.NewPath)
 		m.make(to, at.node)
 		m.make(at, to.node)
+		at.node.names--
+		to.node.names--
 	}
 }

@@ -77,7 +77,10 @@ func parseEntry(word string, err *error) entry {
 	}
 	what, stage, _ := strings.Cut(what, ":")
 	if what == "bind" && stage != "" {
-		return entry{path: path, kind: dir, mount: true, source: stage}
+		return entry{path: path, mount: true, source: stage}
+	}
+	if h := slices.Index(howNames, what); h > 0 && stage != "" {
+		return entry{path: path, source: stage, how: how(h)}
 	}
 	e := entry{path: path, kind: kind(max(0, slices.Index(kindNames, what)))}
 	e.stage, _ = strconv.Atoi(stage)
@@ -149,10 +152,9 @@ func parseStep(w []string) (step, error) {
 	case profile.OpBindTCP, profile.OpConnectTCP, profile.OpBindUDP, profile.OpConnectUDP, profile.OpSendUDP:
 		s.port = next()
 	case profile.OpSignal, profile.OpAbstractUnix:
-		if word := next(); word == "sibling" {
-			s.shared = sibling
-		} else {
-			s.shared, _ = strconv.Atoi(word)
+		word, ok := next(), false
+		if s.shared, ok = parsePeer(word); !ok {
+			return s, fmt.Errorf("%q is nobody", word)
 		}
 	case profile.OpRename, profile.OpExchange, profile.OpLink:
 		s.op.Path, s.op.NewPath = next(), next()
@@ -178,7 +180,9 @@ func parseStep(w []string) (step, error) {
 		case "stream":
 			s.stream = true
 		default:
-			return s, fmt.Errorf("%q: what is that?", word)
+			if s.by = word; !slices.Contains(ways[s.op.Kind], word) {
+				return s, fmt.Errorf("%q: what is that?", word)
+			}
 		}
 	}
 	return s, nil
@@ -195,7 +199,7 @@ func errnoByName(name string) syscall.Errno {
 
 // A scenario that is printed can be read again.
 func TestScenarioText(t *testing.T) {
-	const text = `tree a/ a/f a/p=fifo s=sock t=sock:2 w=whiteout l=symlink m=tmpfs n=bind:a
+	const text = `tree a/ a/f a/p=fifo s=sock t=sock:2 w=whiteout l=symlink m=tmpfs n=bind:a g=link:a/f h=hold:n/d b/d=moved:a/d
 layer fs=read_file|make_reg net=bind_tcp scope=signal
 layer net=connect_tcp
 flatten
@@ -212,6 +216,9 @@ send-udp 0 bind
 signal 1
 abstract-unix 0 stream = EPERM
 abstract-unix sibling
+abstract-unix branch:1 send
+signal process
+bind tcp p0 six
 ioctl-dev /dev/null r
 mount .
 `
@@ -225,6 +232,7 @@ mount .
 	for _, bad := range []string{
 		"", "tree a", "layer fs=fly", "layer fly=read_file", "layer fs=read_file\nrule 2 a read_file", "tree a=b\nlayer fs=read_file",
 		"layer fs=read_file\nfly a", "layer fs=read_file\nopen a r = EWHAT", "layer fs=read_file\nmkdir a b",
+		"layer fs=read_file\nsignal nobody", "layer fs=read_file\nbind tcp p0 send",
 	} {
 		if sc, err := parse(bad); err == nil {
 			t.Errorf("%q reads as\n%s", bad, sc)

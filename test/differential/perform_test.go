@@ -2,6 +2,7 @@ package differential_test
 
 import (
 	"errors"
+	"os"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -11,7 +12,8 @@ import (
 
 // outcome is what the kernel answered.
 type outcome struct {
-	errno syscall.Errno
+	errno   syscall.Errno
+	lacking bool // the kernel does not know this way at all
 	// Of what was opened: whether ftruncate and ioctl were tried on it, and
 	// how that ended.
 	truncated, controlled bool
@@ -30,6 +32,9 @@ func errnoOf(err error) syscall.Errno {
 func (st *stage) perform(s *step, f *profile.Facts) outcome {
 	var err error
 	path, to := st.m.path(s.op.Path), st.m.path(s.op.NewPath)
+	if s.by != "" {
+		return st.performBy(s, path)
+	}
 	switch s.op.Kind {
 	case profile.OpOpen, profile.OpIoctlDev:
 		return open(path, s, f)
@@ -60,7 +65,7 @@ func (st *stage) perform(s *step, f *profile.Facts) outcome {
 	case profile.OpConnectUnix:
 		err = st.withSocket(unix.AF_UNIX, unix.SOCK_DGRAM, func(fd int) error { return unix.Connect(fd, &unix.SockaddrUnix{Name: path}) })
 	case opSignal:
-		err = unix.Kill(st.targets[s.shared], 0)
+		err = unix.Kill(st.target(s.shared), 0)
 	case opAbstract:
 		typ := unix.SOCK_DGRAM
 		if s.stream {
@@ -85,6 +90,60 @@ const (
 	opSignal   = profile.OpSignal
 	opAbstract = profile.OpAbstractUnix
 )
+
+// performBy does a step in another way.
+func (st *stage) performBy(s *step, path string) outcome {
+	var err error
+	switch s.by {
+	case "access":
+		err = unix.Faccessat(unix.AT_FDCWD, path, unix.F_OK, 0)
+	case "readlink":
+		_, err = unix.Readlink(path, make([]byte, 64))
+	case "statfs":
+		err = unix.Statfs(path, new(unix.Statfs_t))
+	case "chown":
+		err = unix.Lchown(path, os.Getuid(), os.Getgid())
+	case "utime":
+		err = unix.UtimesNanoAt(unix.AT_FDCWD, path, []unix.Timespec{{Sec: 1}, {Sec: 1}}, unix.AT_SYMLINK_NOFOLLOW)
+	case "remount":
+		err = unix.Mount("none", path, "", unix.MS_REMOUNT, "")
+	case "bound":
+		err = unix.Mount(path+"/no-such-source", path, "", unix.MS_BIND, "")
+	case "pivot":
+		// The file system's own refusal is another on each kernel.
+		if err = unix.PivotRoot(path, path); err != nil && !errors.Is(err, unix.EPERM) {
+			err = unix.EINVAL
+		}
+	case "send":
+		if s.op.Kind == opAbstract {
+			path = st.abstract(s.shared, unix.SOCK_DGRAM)
+		}
+		err = st.withSocket(unix.AF_UNIX, unix.SOCK_DGRAM, func(fd int) error {
+			return unix.Sendto(fd, []byte("x"), 0, &unix.SockaddrUnix{Name: path})
+		})
+		if err == nil {
+			st.drain()
+		}
+	default:
+		err = st.network(s)
+	}
+	return outcome{errno: errnoOf(err), lacking: errors.Is(err, unix.EPROTONOSUPPORT)}
+}
+
+// drain takes what was sent to the sockets, else no more can be.
+func (st *stage) drain() {
+	for _, fd := range st.fds {
+		_, _, _ = unix.Recvfrom(fd, make([]byte, 1), unix.MSG_DONTWAIT)
+	}
+}
+
+// target is the process behind a name of a peer.
+func (st *stage) target(peer int) int {
+	if peer == ownProcess {
+		return os.Getpid()
+	}
+	return st.targets[peer]
+}
 
 func (st *stage) withSocket(domain, typ int, use func(fd int) error) error {
 	fd, err := unix.Socket(domain, typ|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
@@ -158,33 +217,4 @@ func (st *stage) exec(path string) error {
 		err = unix.EIO // not the program's own status
 	}
 	return err
-}
-
-func (st *stage) network(s *step) error {
-	addr := loopback(st.h.port(s.port))
-	switch s.op.Kind {
-	case profile.OpBindTCP:
-		return st.withSocket(unix.AF_INET, unix.SOCK_STREAM, func(fd int) error { return unix.Bind(fd, addr) })
-	case profile.OpConnectTCP:
-		return st.withSocket(unix.AF_INET, unix.SOCK_STREAM, func(fd int) error {
-			if err := unix.SetNonblock(fd, false); err != nil { // on the loopback a refusal comes at once
-				return err
-			}
-			return unix.Connect(fd, addr)
-		})
-	case profile.OpBindUDP:
-		return st.withSocket(unix.AF_INET, unix.SOCK_DGRAM, func(fd int) error { return unix.Bind(fd, addr) })
-	}
-	return st.withSocket(unix.AF_INET, unix.SOCK_DGRAM, func(fd int) (err error) {
-		if s.bind {
-			st.do(func() { err = unix.Bind(fd, loopback(0)) })
-			if err != nil {
-				return err
-			}
-		}
-		if s.op.Kind == profile.OpConnectUDP {
-			return unix.Connect(fd, addr)
-		}
-		return unix.Sendto(fd, []byte("x"), 0, addr)
-	})
 }

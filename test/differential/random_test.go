@@ -17,6 +17,7 @@ type random struct {
 	steps   int
 	signals bool
 	sibling bool
+	branch  int  // the layers that a branch shares, or -1
 	moves   bool // mostly renames and links, and what decides on those
 }
 
@@ -30,6 +31,9 @@ func newScenario(h *host, seed, n uint64) *scenario {
 	r.moves = r.IntN(4) == 0
 	layers := r.layerCount()
 	sc.flatten = layers > profile.MaxKernelLayers || r.IntN(5) == 0
+	if r.branch = -1; !sc.flatten && r.IntN(5) == 0 {
+		r.branch = r.IntN(min(layers+1, profile.MaxKernelLayers))
+	}
 	r.tree(sc, layers)
 	for i := range layers {
 		l := profile.Layer{Name: fmt.Sprintf("l%d", i+1)}
@@ -62,7 +66,7 @@ func (r *random) layerCount() int {
 	case 7, 8:
 		return 5 + r.IntN(11)
 	}
-	return 16 + r.IntN(2)
+	return 16 + r.IntN(8)
 }
 
 // inherited are rights that a moved object could gain.
@@ -98,8 +102,8 @@ func (r *random) most(all profile.Access) profile.Access {
 var names = []string{"a", "b", "c", "d", "e", "f"}
 
 func (r *random) tree(sc *scenario, layers int) {
-	dirs := []string{"."}
-	used := map[string]bool{}
+	dirs, used := []string{"."}, map[string]bool{}
+	var files []string
 	mounts := 0
 	if r.h.mayMount && r.IntN(6) == 0 {
 		mounts = 1 + r.IntN(3)
@@ -112,7 +116,7 @@ func (r *random) tree(sc *scenario, layers int) {
 		}
 		used[path] = true
 		e := entry{path: path, kind: file}
-		switch n := r.IntN(20); {
+		switch n := r.IntN(22); {
 		case n < 9:
 			e.kind = dir
 			if mounts > 0 && r.IntN(4) == 0 {
@@ -128,8 +132,43 @@ func (r *random) tree(sc *scenario, layers int) {
 		case n < 14:
 			e.kind = sock
 			e.stage = []int{0, 0, layers, r.IntN(layers + 1)}[r.IntN(4)]
+		case n < 16 && len(files) > 0:
+			e.kind, e.source, e.how = none, files[r.IntN(len(files))], linked
+			if mounts > 0 {
+				e.how, e.mount = made, true
+				mounts--
+			}
+		default:
+			files = append(files, path)
 		}
 		sc.tree = append(sc.tree, e)
+	}
+	if !sc.flatten && r.h.erratum3 && len(dirs) > 1 {
+		r.holds(sc, dirs)
+	}
+}
+
+// holds takes descriptors of directories, some in a bind mount, and moves some
+// of those out of what is bound.
+func (r *random) holds(sc *scenario, dirs []string) {
+	if r.IntN(12) == 0 {
+		sc.tree = append(sc.tree, entry{path: "h", source: dirs[r.IntN(len(dirs))], how: held})
+	}
+	if !r.h.mayMount || r.IntN(7) > 0 {
+		return
+	}
+	below := dirs[1+r.IntN(len(dirs)-1):]
+	source := below[r.IntN(len(below))]
+	bound := source[:max(0, strings.LastIndexByte(source, '/'))]
+	if bound == "" {
+		return
+	}
+	at := strings.TrimPrefix(dirs[r.IntN(len(dirs))]+"/bound", "./")
+	sc.tree = append(sc.tree,
+		entry{path: at, source: bound, mount: true},
+		entry{path: "o", source: at + strings.TrimPrefix(source, bound), how: held})
+	if to := dirs[r.IntN(len(dirs))]; r.IntN(5) > 0 {
+		sc.tree = append(sc.tree, entry{path: strings.TrimPrefix(to+"/moved", "./"), source: source, how: moved})
 	}
 }
 
@@ -227,17 +266,34 @@ func (r *random) more(st *stage) bool {
 		if r.moves && r.IntN(3) > 0 {
 			i = slices.IndexFunc(weights, func(w weight) bool { return w.kind == moveKinds[n%len(moveKinds)] })
 		}
-		if s := (step{op: profile.Operation{Kind: weights[i].kind}}); r.step(st, &s) {
+		if s := (step{op: profile.Operation{Kind: weights[i].kind}}); r.step(st, &s) && onEntries(&s) {
+			r.by(&s)
 			st.sc.steps = append(st.sc.steps, s)
 			return true
 		}
 	}
 }
 
+// onEntries tells that no path is a descriptor alone.
+func onEntries(s *step) bool {
+	bare := func(path string) bool { return strings.HasPrefix(path, "@") && !strings.Contains(path, "/") }
+	return !bare(s.op.Path) && !bare(s.op.NewPath)
+}
+
+// by chooses another way to do a step, now and then.
+func (r *random) by(s *step) {
+	if list := ways[s.op.Kind]; len(list) > 0 && r.IntN(2) == 0 {
+		s.by = list[r.IntN(len(list))]
+	}
+	if s.by == "send" {
+		s.stream = false
+	}
+}
+
 // step fills in a step of its kind; false when there is none to be had.
 func (r *random) step(st *stage, s *step) bool {
 	var all, dirs, files, socks []string
-	st.m.walk(func(path string, n *node) {
+	visit := func(path string, _ int, n *node) {
 		if n.kind == dir {
 			dirs = append(dirs, path)
 		}
@@ -251,7 +307,14 @@ func (r *random) step(st *stage, s *step) bool {
 		case sock:
 			socks = append(socks, path)
 		}
-	})
+	}
+	st.m.walk(visit)
+	for _, name := range slices.Sorted(maps.Keys(st.m.holds)) {
+		h := st.m.holds[name]
+		for range 2 { // they are to come often
+			st.m.walkFrom("@"+name, h.mount, h.node, visit)
+		}
+	}
 	pick := func(from ...[]string) string {
 		if from = slices.DeleteFunc(from, func(p []string) bool { return len(p) == 0 }); len(from) == 0 {
 			return fresh(r, dirs)
@@ -288,7 +351,12 @@ func (r *random) step(st *stage, s *step) bool {
 		// directory when it is moved. That never succeeds (EBUSY, EPERM of a
 		// link); only which error comes first is another.
 		from, to := st.m.look(s.op.Path), st.m.look(s.op.NewPath)
-		return from.entry == from.node && to.entry == to.node
+		if from.entry != from.node || to.entry != to.node {
+			return false
+		}
+		// Of several names of a file, something is mounted on one alone; the
+		// model does not tell them apart.
+		return s.op.Kind != profile.OpLink || from.entry == nil || !st.m.mountPoint(from.entry)
 	case profile.OpConnectUnix:
 		s.op.Path = pick(socks, socks, socks, all)
 		if n := st.m.look(s.op.Path).node; n == nil {
@@ -305,13 +373,15 @@ func (r *random) step(st *stage, s *step) bool {
 			return false
 		}
 		keys := slices.Sorted(maps.Keys(st.targets))
-		s.shared = keys[r.IntN(len(keys))]
+		s.shared = append(keys, ownProcess)[r.IntN(len(keys)+1)]
 	case profile.OpAbstractUnix:
 		n := len(st.sc.layers)
 		s.shared = []int{0, n / 2, n}[r.IntN(3)]
 		switch {
 		case r.sibling && r.IntN(3) == 0:
 			s.shared = sibling
+		case r.branch >= 0 && r.IntN(2) == 0:
+			s.shared = branch - r.branch
 		case st.sc.flatten && s.shared != 0:
 			s.shared = n
 		}

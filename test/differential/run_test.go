@@ -23,6 +23,7 @@ type report struct {
 	void    bool   // the policy is none that can be built
 	flat    bool   // the kernel got it flattened
 	counts  [40][3]int
+	reached map[string]int // particular situations, by name and verdict
 }
 
 // errStop ends a flattened scenario once a rule's inode has another path: from
@@ -35,7 +36,7 @@ func run(h *host, sc *scenario) (r report) {
 	h.made++
 	sc.normalize()
 	st := &stage{h: h, sc: sc, outside: make(chan func()), targets: map[int]int{}}
-	st.m = newModel(sc, filepath.Join(h.dir, fmt.Sprintf("t%d", h.made)))
+	st.m = newModel(sc, filepath.Join(h.dir, fmt.Sprintf("t%d", h.made)), h.top)
 	st.m.mayMknod, st.m.mounted, st.m.whiteout = h.mayMknod, h.mounted, char
 	if h.erratum4 {
 		st.m.whiteout = file
@@ -66,6 +67,12 @@ func run(h *host, sc *scenario) (r report) {
 // normalize makes the numbers of layers in a scenario ones that it has.
 func (sc *scenario) normalize() {
 	fit := func(n *int) {
+		if *n <= branch {
+			if *n = max(*n, branch-len(sc.layers)); sc.flatten {
+				*n = sibling
+			}
+			return
+		}
 		*n = min(*n, len(sc.layers))
 		if sc.flatten && *n > 0 {
 			*n = len(sc.layers)
@@ -104,6 +111,9 @@ func (st *stage) play(r *report) error {
 		}
 		s := &st.sc.steps[i]
 		if e == nil || st.m.changed {
+			if st.m.lost() {
+				return errStop
+			}
 			if e, err = st.newEngine(); err != nil {
 				return err
 			}
@@ -135,7 +145,7 @@ func (st *stage) movesRules(s *step) bool {
 
 // build makes the rulesets, flat if the scenario says so and it can be.
 func (st *stage) build(r *report) (*landlock.Rulesets, error) {
-	p, err := st.m.profile(st.h.port)
+	p, err := st.m.profile(st.h.port, false)
 	if err != nil {
 		return nil, err
 	}
@@ -158,7 +168,19 @@ func (st *stage) build(r *report) (*landlock.Rulesets, error) {
 // restrict stacks the layers one by one.
 func (st *stage) restrict(rs *landlock.Rulesets) error {
 	of := len(st.sc.layers)
-	if err := st.at(0, of); err != nil {
+	layers := rs.FDs()
+	fds := make([]int, len(layers))
+	for i, f := range layers {
+		fds[i] = f.FD
+	}
+	// rest are the rulesets that a branch at so many layers has besides.
+	rest := func(under int) []int {
+		if under < len(fds) {
+			return fds[under:]
+		}
+		return fds[:min(1, max(0, profile.MaxKernelLayers-len(fds)))]
+	}
+	if err := st.at(0, of, fds); err != nil {
 		return err
 	}
 	wanted := func(s step) bool { return s.shared == sibling }
@@ -167,7 +189,6 @@ func (st *stage) restrict(rs *landlock.Rulesets) error {
 			return err
 		}
 	}
-	layers := rs.FDs()
 	for i := range layers {
 		if err := landlock.FromFDs(layers[i:i+1], nil).RestrictThread(); err != nil {
 			return err
@@ -176,7 +197,7 @@ func (st *stage) restrict(rs *landlock.Rulesets) error {
 		if rs.Flattened {
 			under = of
 		}
-		if err := st.at(under, of); err != nil {
+		if err := st.at(under, of, rest(under)); err != nil {
 			return err
 		}
 	}
@@ -191,7 +212,7 @@ type engine struct {
 }
 
 func (st *stage) newEngine() (*engine, error) {
-	p, err := st.m.profile(st.h.port)
+	p, err := st.m.profile(st.h.port, true)
 	if err != nil {
 		return nil, err
 	}
@@ -228,12 +249,16 @@ func (st *stage) compare(e *engine, s *step, r *report) string {
 	before, after := st.m.vfs(s)
 	var answer profile.Answer
 	want := before
-	if before == 0 {
+	if before == 0 && unmediated[s.by] {
+		r.counts[op.Kind][profile.NotMediated]++
+		want = after
+	} else if before == 0 {
 		var differ string
 		if answer, differ = e.decide(op, facts); differ != "" {
 			return differ
 		}
 		r.counts[op.Kind][answer.Verdict]++
+		st.reach(s, answer.Verdict, r)
 		if want = answer.Errno; want == 0 {
 			want = after
 		}
@@ -243,6 +268,8 @@ func (st *stage) compare(e *engine, s *step, r *report) string {
 	}
 	got := st.perform(s, &facts)
 	switch {
+	case got.lacking:
+		return ""
 	case got.errno != want && !portTaken(op.Kind, got.errno, want):
 		return fmt.Sprintf("the kernel answers %s, the engine %s (Landlock: %v %s; before it %s, after it %s)", errnoName(got.errno), errnoName(want),
 			answer.Verdict, errnoName(answer.Errno), errnoName(before), errnoName(after))
@@ -260,6 +287,35 @@ func (st *stage) compare(e *engine, s *step, r *report) string {
 		}
 	}
 	return st.consistent(s)
+}
+
+// reach counts the situations that are rare, so that a run shows that it was in
+// each of them.
+func (st *stage) reach(s *step, v profile.Verdict, r *report) {
+	if r.reached == nil {
+		r.reached = map[string]int{}
+	}
+	count := func(name string, is bool) {
+		if is {
+			r.reached[name+", "+v.String()]++
+		}
+	}
+	h, _, held := st.m.held(s.op.Path)
+	if h2, _, also := st.m.held(s.op.NewPath); !held && also {
+		h, held = h2, true
+	}
+	if held {
+		_, _, connected := st.m.wayOf(h)
+		count("disconnected directory", !connected)
+	}
+	count("branch of the layers", s.shared <= branch)
+	count("beneath a bind mount", !held && s.op.Path != "" && st.m.look(s.op.Path).mount > 0)
+	count("more than 16 layers", len(st.sc.layers) > profile.MaxKernelLayers)
+	count("16 layers", len(st.sc.layers) == profile.MaxKernelLayers)
+	if n := st.m.look(s.op.Path).node; s.op.Path != "" && n != nil && n.kind != dir {
+		count("file with a rule", len(n.rules) > 0)
+		count("file with a rule and several names", len(n.rules) > 0 && n.names > 1)
+	}
 }
 
 // portTaken tells that another program has taken one of the ports meanwhile.

@@ -8,12 +8,17 @@
 //	parse_test.go      the same, read
 //	model_test.go      the tree as it should be, what of it matters to the engine
 //	vfs_test.go        the file system's own errors, before and after Landlock's
-//	stage_test.go      the tree on disk, the restricted thread, what is around it
+//	hold_test.go       descriptors of directories, what disconnected ones are called
+//	stage_test.go      the tree on disk, the restricted thread
+//	peer_test.go       who else is there: other processes and sockets, by the layers they share
 //	perform_test.go    one operation, for real
+//	network_test.go    the same on ports
 //	run_test.go        a scenario on the kernel, compared step by step
 //	random_test.go     random scenarios
 //	shrink_test.go     the smallest scenario that still fails
 //	namespace_test.go  the same for a plain user, in namespaces
+//	share_test.go      a part of a run, and what it came to
+//	long_test.go       the long run: shares on all processors
 package differential_test
 
 import (
@@ -30,7 +35,7 @@ import (
 // scenario is a tree, layers on a thread, and what the thread does. Its text
 // form, one word first on each line, "#" starts a comment:
 //
-//	tree a/ a/f a/p=fifo s=sock s2=sock:1 w=whiteout l=symlink m=tmpfs n=bind:a
+//	tree a/ a/f a/p=fifo s=sock s2=sock:1 w=whiteout l=symlink m=tmpfs n=bind:a g=link:a/f h=hold:n/d b/d=moved:a/d
 //	layer fs=read_file|make_reg net=bind_tcp scope=signal
 //	flatten
 //	rule 1 a read_file|make_reg
@@ -39,6 +44,10 @@ import (
 //
 // Paths are below the tree, "." is the tree, ".." the folder it is in, and
 // absolute ones are the host's. sock:N is a socket made under N of the layers.
+// hold is a descriptor of a directory, taken before what comes later in the
+// tree, whose entries are @h/NAME; moved is a rename before the layers, by which
+// the directory held may come to lie outside of the bind mount it was held in:
+// it is disconnected from there on.
 // Ports p0 to p7 are free ones; 0 is 0. Without "= ERRNO" only the engine is asked.
 type scenario struct {
 	tree    []entry
@@ -54,10 +63,23 @@ type scenario struct {
 type entry struct {
 	path   string
 	kind   kind
-	stage  int // of a socket
-	mount  bool
-	source string // of a bind mount; else a mount is a tmpfs
+	stage  int    // of a socket
+	mount  bool   // bound from source, or a tmpfs
+	source string // of a bind mount, a link, a hold, what is moved
+	how    how
 }
+
+// how tells what an entry is that is not made but taken from its source.
+type how uint8
+
+const (
+	made how = iota
+	linked
+	held
+	moved
+)
+
+var howNames = []string{"", "link", "hold", "moved"}
 
 type rule struct {
 	layer  int
@@ -77,16 +99,13 @@ type step struct {
 	kind    kind   // of what mknod makes
 	bind    bool   // mknod sock by bind(2); a UDP socket that has a port
 	stream  bool   // abstract-unix by SOCK_STREAM
-	shared  int    // signal, abstract-unix: the layers of the other end, or sibling
+	shared  int    // signal, abstract-unix: the layers of the other end, or sibling, branch ...
+	by      string // another way to do the same, of ways
 	port    string // p0 to p7, 0
 	want    syscall.Errno
 	hasWant bool
 	reason  string
 }
-
-// sibling is another thread under the same rulesets, which share no layer with
-// this one's: a layer is what one call of landlock_restrict_self made.
-const sibling = -1
 
 // kind is the kind of a file, finer than profile.FileType.
 type kind uint8
@@ -141,17 +160,16 @@ func (s *step) String() string {
 	case profile.OpBindTCP, profile.OpConnectTCP, profile.OpBindUDP, profile.OpConnectUDP, profile.OpSendUDP:
 		add(s.port)
 	case profile.OpSignal, profile.OpAbstractUnix:
-		if s.shared == sibling {
-			add("sibling")
-		} else {
-			add(strconv.Itoa(s.shared))
-		}
+		add(peerName(s.shared))
 	}
 	if s.bind {
 		add("bind")
 	}
 	if s.stream {
 		add("stream")
+	}
+	if s.by != "" {
+		add(s.by)
 	}
 	if s.hasWant {
 		add("=", errnoName(s.want))
@@ -171,6 +189,8 @@ func errnoName(e syscall.Errno) string {
 
 func (e *entry) String() string {
 	switch {
+	case e.how != made:
+		return e.path + "=" + howNames[e.how] + ":" + e.source
 	case e.source != "":
 		return e.path + "=bind:" + e.source
 	case e.mount:

@@ -3,8 +3,10 @@ package differential_test
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -18,7 +20,8 @@ type totals struct {
 	Scenarios, Void, Flat int
 	Steps                 uint64
 	Counts                [40][3]uint64 // by operation and verdict
-	Failures              []string      // each whole, with the smallest case of its kind
+	Reached               map[string]uint64
+	Failures              []string // each whole, with the smallest case of its kind
 }
 
 func (s *totals) add(r *report) {
@@ -35,6 +38,16 @@ func (s *totals) add(r *report) {
 			s.Counts[k][v] += uint64(r.counts[k][v])
 		}
 	}
+	for name, n := range r.reached {
+		s.reach(name, uint64(n))
+	}
+}
+
+func (s *totals) reach(name string, n uint64) {
+	if s.Reached == nil {
+		s.Reached = map[string]uint64{}
+	}
+	s.Reached[name] += n
 }
 
 // merge adds the totals of another share.
@@ -46,6 +59,9 @@ func (s *totals) merge(o *totals) {
 			s.Counts[k][v] += o.Counts[k][v]
 		}
 	}
+	for name, n := range o.Reached {
+		s.reach(name, n)
+	}
 }
 
 func (s *totals) String() string {
@@ -54,6 +70,9 @@ func (s *totals) String() string {
 	for _, w := range weights {
 		c := s.Counts[w.kind]
 		fmt.Fprintf(&b, "  %-14v deny %-8d allow %-8d not mediated %d\n", w.kind, c[profile.Deny], c[profile.Allow], c[profile.NotMediated])
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Reached)) {
+		fmt.Fprintf(&b, "  %-50s %d\n", name, s.Reached[name])
 	}
 	return b.String()
 }

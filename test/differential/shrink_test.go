@@ -116,8 +116,11 @@ func (sc *scenario) dropLayer(i int) {
 		}
 	}
 	for k := range sc.steps {
-		if sc.steps[k].shared > i {
+		switch n := sc.steps[k].shared; {
+		case n > i:
 			sc.steps[k].shared--
+		case n < branch-i:
+			sc.steps[k].shared++
 		}
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"testing"
 
@@ -160,7 +159,7 @@ type stage struct {
 	m       *model
 	fds     []int
 	outside chan func()   // runs what the restricted thread could not
-	targets map[int]int   // processes under so many layers, by that number
+	targets map[int]int   // processes by what they share with the thread
 	end     chan struct{} // ends the sibling
 }
 
@@ -194,6 +193,19 @@ func (st *stage) create() error {
 
 func (st *stage) createEntry(e *entry) error {
 	path := st.m.path(e.path)
+	switch e.how {
+	case linked:
+		return unix.Link(st.m.path(e.source), path)
+	case moved:
+		return unix.Rename(st.m.path(e.source), path)
+	case held:
+		fd, err := unix.Open(st.m.path(e.source), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if err == nil {
+			st.fds = append(st.fds, fd)
+			st.m.holds[e.path].fd = fd
+		}
+		return err
+	}
 	switch e.kind {
 	case dir:
 		if err := unix.Mkdir(path, 0o777); err != nil || !e.mount {
@@ -211,7 +223,10 @@ func (st *stage) createEntry(e *entry) error {
 		}
 		return st.listen(path, unix.SOCK_DGRAM, false)
 	case file:
-		return os.WriteFile(path, exitZero, 0o777)
+		if err := os.WriteFile(path, exitZero, 0o777); err != nil || !e.mount {
+			return err
+		}
+		return unix.Mount(st.m.path(e.source), path, "", unix.MS_BIND, "")
 	}
 	return mknod(path, e.kind)
 }
@@ -234,90 +249,11 @@ func mknod(path string, k kind) error {
 	return unix.Mknod(path, mode|0o777, dev)
 }
 
-// listen makes a socket with the caller's credentials, which it keeps, and
-// binds it, from outside if the caller is restricted.
-func (st *stage) listen(name string, typ int, restricted bool) error {
-	fd, err := unix.Socket(unix.AF_UNIX, typ|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-	if err != nil {
-		return err
-	}
-	st.fds = append(st.fds, fd)
-	bind := func() {
-		if err = unix.Bind(fd, &unix.SockaddrUnix{Name: name}); err == nil && typ == unix.SOCK_STREAM {
-			err = unix.Listen(fd, 1024)
-		}
-	}
-	if restricted {
-		st.do(bind)
-	} else {
-		bind()
-	}
-	return err
-}
-
 // do runs f on a thread that is not restricted.
 func (st *stage) do(f func()) {
 	done := make(chan struct{})
 	st.outside <- func() { f(); close(done) }
 	<-done
-}
-
-// at makes what there is to be made when the thread is under so many layers.
-func (st *stage) at(layers int, of int) error {
-	for i := range st.sc.tree {
-		e := &st.sc.tree[i]
-		if st.m.made[i] && e.kind == sock && e.stage == layers && layers > 0 {
-			if err := st.listen(st.m.path(e.path), unix.SOCK_DGRAM, true); err != nil {
-				return fmt.Errorf("socket %s: %w", e.path, err)
-			}
-		}
-	}
-	var signals, sockets bool
-	for i := range st.sc.steps {
-		s := &st.sc.steps[i]
-		signals = signals || s.op.Kind == opSignal && s.shared == layers
-		sockets = sockets || s.op.Kind == opAbstract && s.shared == layers
-	}
-	if st.sc.random != nil && (layers <= 0 || layers == of || layers == of/2) {
-		signals, sockets = st.sc.random.signals, true
-	}
-	if sockets {
-		for _, typ := range []int{unix.SOCK_DGRAM, unix.SOCK_STREAM} {
-			if err := st.listen(st.abstract(layers, typ), typ, layers != 0); err != nil {
-				return fmt.Errorf("abstract socket: %w", err)
-			}
-		}
-	}
-	if signals {
-		pid, errno := forkPaused()
-		if errno != 0 {
-			return fmt.Errorf("fork: %w", errno)
-		}
-		st.targets[layers] = pid
-	}
-	return nil
-}
-
-// startSibling restricts another thread in the same way and makes what there
-// is to be made on it. It lives until close.
-func (st *stage) startSibling(rs *landlock.Rulesets) error {
-	ready := make(chan error)
-	st.end = make(chan struct{})
-	go func() {
-		runtime.LockOSThread() // for good
-		err := rs.RestrictThread()
-		if err == nil {
-			err = st.at(sibling, 0)
-		}
-		ready <- err
-		<-st.end
-	}()
-	return <-ready
-}
-
-// abstract names the abstract socket made under so many layers.
-func (st *stage) abstract(layers, typ int) string {
-	return fmt.Sprintf("@policyd-differential-%d-%d-%d-%d", os.Getpid(), st.h.made, layers, typ)
 }
 
 // close ends what the stage holds. It runs outside.

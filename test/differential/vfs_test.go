@@ -19,10 +19,19 @@ func (m *model) vfs(s *step) (before, after syscall.Errno) {
 	case profile.OpLink:
 		return m.vfsLink(s)
 	case profile.OpConnectTCP:
+		if s.by == "unspec" {
+			return 0, 0
+		}
 		return 0, syscall.ECONNREFUSED
 	case profile.OpBindTCP, profile.OpBindUDP, profile.OpConnectUDP, profile.OpSendUDP, profile.OpSignal, profile.OpAbstractUnix:
 		return 0, 0
 	case profile.OpMount:
+		switch s.by {
+		case "remount", "pivot":
+			return 0, syscall.EINVAL
+		case "bound":
+			return 0, syscall.ENOENT // its source is looked up after
+		}
 		return 0, syscall.ENODEV // the file system type is looked up last
 	case profile.OpIoctlDev:
 		return 0, syscall.ENOTTY
@@ -55,7 +64,14 @@ func (m *model) vfs(s *step) (before, after syscall.Errno) {
 // vfsObject is for operations on something that is there.
 func (m *model) vfsObject(s *step, at *place) (before, after syscall.Errno) {
 	n := at.node
-	if n.kind == symlink {
+	switch {
+	case s.by == "readlink" && n.kind != symlink:
+		return 0, syscall.EINVAL
+	case s.by == "access" && n.kind == symlink, s.by == "statfs" && n.kind == symlink:
+		return syscall.ENOENT, 0
+	case (s.by == "chown" || s.by == "utime") && n.kind == symlink:
+		return 0, 0 // of the link itself
+	case n.kind == symlink:
 		switch s.op.Kind {
 		case profile.OpExec, profile.OpTruncate, profile.OpConnectUnix, profile.OpSetAttributes:
 			return syscall.ENOENT, 0 // links of a scenario lead nowhere
@@ -80,8 +96,11 @@ func (m *model) vfsObject(s *step, at *place) (before, after syscall.Errno) {
 			return syscall.EINVAL, 0
 		}
 	case profile.OpUnlink:
-		if n.kind == dir {
+		switch {
+		case n.kind == dir:
 			return 0, syscall.EISDIR
+		case m.mountPoint(at.entry):
+			return 0, syscall.EBUSY
 		}
 	case profile.OpRmdir:
 		switch {
@@ -149,11 +168,11 @@ func (m *model) vfsRename(s *step) (before, after syscall.Errno) {
 		return to.err, 0
 	case from.node == nil, exchange && to.node == nil:
 		return syscall.ENOENT, 0
-	case slices.Contains(to.way, from.node):
+	case slices.Contains(m.ancestors(to.parent), from.node):
 		return syscall.EINVAL, 0
-	case to.node != nil && slices.Contains(from.way, to.node) && exchange:
+	case to.node != nil && slices.Contains(m.ancestors(from.parent), to.node) && exchange:
 		return syscall.EINVAL, 0
-	case to.node != nil && slices.Contains(from.way, to.node):
+	case to.node != nil && slices.Contains(m.ancestors(from.parent), to.node):
 		return syscall.ENOTEMPTY, 0
 	case from.node == to.node || to.node == nil && !m.mountPoint(from.entry):
 		return 0, 0
