@@ -6,6 +6,6 @@
 // Programs and the loader's files are input that nobody vouched for: they are
 // read within bounds, opened without waiting, and never run.
 //
-// It imports enforce/profile, enforce/spawn, internal/errs and the standard
-// library; for the rules to add also the API and internal/policy.
+// It imports enforce/profile, enforce/spawn, internal/errs, internal/cli/decide
+// and the standard library; for the rules to add also the API and internal/policy.
 package preflight

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -207,6 +208,11 @@ func (s *search) directory() error {
 	}
 	s.add(Need{Kind: Directory, Name: s.o.Dir, Path: s.o.Dir, Required: true, Verdict: NotMediated})
 	return nil
+}
+
+// AllGranted tells whether nothing was refused, vital or not.
+func (r *Result) AllGranted() bool {
+	return !slices.ContainsFunc(r.Needs, func(n Need) bool { return n.Verdict == Refused })
 }
 
 // starts sums the needs up.
