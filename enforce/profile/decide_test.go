@@ -245,7 +245,7 @@ func TestDecideNowhere(t *testing.T) {
 		t.Errorf("no row above: %d, %+v", at, d)
 	}
 	for _, at := range []Place{-1, 2} {
-		if d := ix.DecideAt(at, rw); d.Allowed || d.Errno != syscall.EINVAL {
+		if d := ix.DecideAt(at, rw); d.Allowed || d.Errno != syscall.EINVAL || ix.AllowedAt(at, 0) {
 			t.Errorf("place %d: %+v", at, d)
 		}
 	}
@@ -276,7 +276,7 @@ func TestEvaluatorsAgree(t *testing.T) {
 			if got := ix.DecidePath(path, req); !reflect.DeepEqual(got, walk) {
 				t.Errorf("%s: index %+v, walk %+v", path, got, walk)
 			}
-			if row, ok := ix.Locate(path); !ok || !reflect.DeepEqual(ix.DecideAt(row, req), walk) {
+			if row, ok := ix.Locate(path); !ok || !reflect.DeepEqual(ix.DecideAt(row, req), walk) || ix.AllowedAt(row, req) != walk.Allowed {
 				t.Errorf("%s: located %+v, walk %+v", path, ix.DecideAt(row, req), walk)
 			}
 			if got := p.ExplainPath(path, req, func(*PathRow, []Access) {}); !reflect.DeepEqual(got, walk) {
@@ -342,6 +342,7 @@ func TestDecisionsAllocateNothing(t *testing.T) {
 		"index":      func() bool { return ix.DecidePath(path, rw).Allowed },
 		"located":    func() bool { _, ok := ix.Locate(path); return !ok || ix.DecideAt(row, rw).Allowed },
 		"tree":       func() bool { return g.tree.DecideAt(at, rw).Allowed },
+		"verdict":    func() bool { return ix.AllowedAt(row, rw) || g.tree.AllowedAt(at, rw) },
 		"tree walk":  func() bool { return g.tree.WalkAt(at, rw).Allowed },
 		"walk move":  func() bool { return p.DecideMove(mv).Allowed },
 		"index move": func() bool { return ix.DecideMove(mv).Allowed },

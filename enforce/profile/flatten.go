@@ -131,7 +131,7 @@ func (f *flattener) paths() []PathRow {
 	}
 	for i := range f.p.Paths {
 		r := &f.p.Paths[i]
-		granted[i] = f.and(FS, f.ix.masks(i))
+		granted[i] = f.and(FS, f.ix.united.row(int32(i)))
 		var any Access
 		for _, a := range r.Access {
 			any |= a

@@ -7,33 +7,22 @@ import "strings"
 // over the layers. Its answers are those of the walk. It is read-only and safe
 // for concurrent use; the profile must not change under it.
 type Index struct {
+	united  united // by row of the profile
 	p       *Profile
-	handled []Access // per layer
 	byPath  map[string]int32
-	longest int      // bytes of the longest path in byPath
-	united  []Access // a row's masks are united[row*layers:], quiet bits too
-	up      []int32  // a row's nearest row above it, or -1
+	longest int     // bytes of the longest path in byPath
+	up      []int32 // a row's nearest row above it, or -1
 }
 
 // NewIndex unites the rows of a valid profile, in time and memory linear in
 // their number.
 func NewIndex(p *Profile) *Index {
-	ix := &Index{p: p, handled: p.handledFS(), byPath: make(map[string]int32, len(p.Paths)), up: p.rowsAbove()}
+	ix := &Index{p: p, united: newUnited(p, len(p.Paths)), byPath: make(map[string]int32, len(p.Paths)), up: p.rowsAbove()}
 	for i := range p.Paths {
-		ix.byPath[p.Paths[i].Path] = int32(i)
-		ix.longest = max(ix.longest, len(p.Paths[i].Path))
-	}
-	n := len(p.Layers)
-	ix.united = make([]Access, len(p.Paths)*n)
-	for i := range p.Paths {
-		masks := ix.masks(i)
-		copy(masks, p.Paths[i].Access)
-		// A path sorts after those above it, so they are united already.
-		if up := ix.up[i]; up >= 0 {
-			for l, a := range ix.masks(int(up)) {
-				masks[l] |= a
-			}
-		}
+		row := &p.Paths[i]
+		ix.byPath[row.Path] = int32(i)
+		ix.longest = max(ix.longest, len(row.Path))
+		ix.united.add(row.Access, ix.up[i]) // a path sorts after those above it, so they are united already
 	}
 	return ix
 }
@@ -69,7 +58,7 @@ func (ix *Index) DecidePath(path string, req Access) Decision {
 	if !isPath(path) {
 		return badQuestion(len(ix.p.Layers))
 	}
-	return ix.p.decide(FS, ix.unfulfilled(spot{path: path}, req))
+	return ix.united.decide(ix.p, ix.deepest(path), req)
 }
 
 // Locate looks up once what [Index.DecideAt] decides on many times: the row
@@ -85,11 +74,19 @@ func (ix *Index) Locate(path string) (at Place, ok bool) {
 // DecideAt answers as DecidePath for every path located at this place. Errno is
 // EINVAL for no place of this index.
 func (ix *Index) DecideAt(at Place, req Access) Decision {
-	if at < Nowhere || int(at) > len(ix.up) {
+	if !ix.has(at) {
 		return badQuestion(len(ix.p.Layers))
 	}
-	return ix.p.decide(FS, ix.unfulfilledAt(int(at)-1, req))
+	return ix.united.decide(ix.p, int32(at)-1, req)
 }
+
+// AllowedAt is DecideAt without who refuses what, and takes as long for one
+// layer as for many.
+func (ix *Index) AllowedAt(at Place, req Access) bool {
+	return ix.has(at) && ix.united.allowed(int32(at)-1, req)
+}
+
+func (ix *Index) has(at Place) bool { return at >= Nowhere && int(at) <= len(ix.up) }
 
 // DecidePort answers as [Profile.DecidePort].
 func (ix *Index) DecidePort(port uint16, req Access) Decision { return ix.p.DecidePort(port, req) }
@@ -102,34 +99,21 @@ func (ix *Index) DecideMove(mv Move) MoveDecision {
 	return decideMove(ix.p, ix, &mv, pathSpots(mv.Old, mv.New))
 }
 
-func (ix *Index) masks(row int) []Access {
-	n := len(ix.p.Layers)
-	return ix.united[row*n : (row+1)*n]
-}
-
 // deepest finds the row nearest to the path from above, or -1.
-func (ix *Index) deepest(path string) int {
+func (ix *Index) deepest(path string) int32 {
 	for ; path != ""; path = parent(path) {
 		if len(path) > ix.longest {
 			continue
 		}
 		if row, ok := ix.byPath[path]; ok {
-			return int(row)
+			return row
 		}
 	}
 	return -1
 }
 
 func (ix *Index) unfulfilled(at spot, req Access) Masks {
-	return ix.unfulfilledAt(ix.deepest(at.path), req)
-}
-
-func (ix *Index) unfulfilledAt(row int, req Access) Masks {
-	m := startHandled(ix.handled, req)
-	if row >= 0 {
-		clearGranted(m.slice(), ix.masks(row))
-	}
-	return m
+	return ix.united.unfulfilled(ix.deepest(at.path), req)
 }
 
 func (ix *Index) belowRoot(at spot, req Access) Masks { return ix.p.belowRoot(at, req) }

@@ -26,21 +26,21 @@ const Nowhere Place = 0
 // may be left out, with what they hold standing under the next one. Decisions
 // are safe for concurrent use, but not while objects are added.
 type Tree struct {
-	p       *Profile
-	handled []Access // per layer
-	nodes   []node   // of place i+1
-	granted []Access // by rule: what the object's own rules grant, then that united with all above
+	united united // by rule: united with those of all objects above
+	p      *Profile
+	nodes  []node   // of place i+1
+	rules  []Access // by rule: what an object's own rules grant in each layer
 }
 
 type node struct {
-	up     Place
-	own    int32 // its rule, -1 when it has none
-	united int32 // its own rule or the next above, -1 when there is none
+	up  Place
+	own int32 // its rule, -1 when it has none
+	met int32 // its own rule or the next above, -1 when there is none
 }
 
 // NewTree starts a tree under the layers of a profile. The rows of paths are
 // not looked at: whoever sees the host says where they are.
-func NewTree(p *Profile) *Tree { return &Tree{p: p, handled: p.handledFS()} }
+func NewTree(p *Profile) *Tree { return &Tree{p: p, united: newUnited(p, 0)} }
 
 // Add puts an object of a type under another one, with all the rules that are
 // bound to it, each with a mask per layer (as [PathRow].Access is). What is
@@ -50,9 +50,9 @@ func (t *Tree) Add(up Place, ft FileType, rules ...[]Access) (Place, error) {
 	if up < Nowhere || int(up) > len(t.nodes) {
 		return Nowhere, fmt.Errorf("%w: no place %d", ErrInvalid, up)
 	}
-	n := node{up: up, own: -1, united: -1}
+	n := node{up: up, own: -1, met: -1}
 	if up != Nowhere {
-		n.united = t.node(up).united
+		n.met = t.node(up).met
 	}
 	layers := len(t.p.Layers)
 	for _, masks := range rules {
@@ -61,35 +61,27 @@ func (t *Tree) Add(up Place, ft FileType, rules ...[]Access) (Place, error) {
 		}
 	}
 	if len(rules) > 0 {
-		t.bind(&n, ft, rules)
+		t.rules = append(t.rules, make([]Access, layers)...)
+		own := t.rules[len(t.rules)-layers:]
+		unite(own, ft, rules)
+		n.own = t.united.add(own, n.met)
+		n.met = n.own
 	}
 	t.nodes = append(t.nodes, n)
 	return Place(len(t.nodes)), nil
 }
 
-// bind notes what the rules of an object grant, and unites it with the above.
-func (t *Tree) bind(n *node, ft FileType, rules [][]Access) {
-	layers := len(t.p.Layers)
-	row := int32(len(t.granted) / (2 * layers))
-	t.granted = append(t.granted, make([]Access, 2*layers)...)
-	own, united := t.ownOf(row), t.unitedOf(row)
+// unite gives what all rules of an object grant together.
+func unite(own []Access, ft FileType, rules [][]Access) {
+	keep := FileRights(MaxABI) | QuietRule
+	if ft == Directory {
+		keep = ^Access(0)
+	}
 	for _, masks := range rules {
 		for l, a := range masks {
-			own[l] |= a
+			own[l] |= a & keep
 		}
 	}
-	for l := range own {
-		if ft != Directory {
-			own[l] &= FileRights(MaxABI) | QuietRule
-		}
-	}
-	copy(united, own)
-	if n.united >= 0 {
-		for l, a := range t.unitedOf(n.united) {
-			united[l] |= a
-		}
-	}
-	n.own, n.united = row, row
 }
 
 // Len is the number of objects.
@@ -109,7 +101,13 @@ func (t *Tree) DecideAt(at Place, req Access) Decision {
 	if !t.has(at) {
 		return badQuestion(len(t.p.Layers))
 	}
-	return t.p.decide(FS, t.unfulfilled(spot{place: at}, req))
+	return t.united.decide(t.p, t.node(at).met, req)
+}
+
+// AllowedAt is DecideAt without who refuses what, and takes as long for one
+// layer as for many.
+func (t *Tree) AllowedAt(at Place, req Access) bool {
+	return t.has(at) && t.united.allowed(t.node(at).met, req)
 }
 
 // WalkAt answers as DecideAt, going from object to object as the kernel does.
@@ -117,7 +115,7 @@ func (t *Tree) WalkAt(at Place, req Access) Decision {
 	if !t.has(at) {
 		return badQuestion(len(t.p.Layers))
 	}
-	m := startHandled(t.handled, req)
+	m := startHandled(t.united.handled, req)
 	s := m.slice()
 	for ; at != Nowhere; at = t.node(at).up {
 		if row := t.node(at).own; row >= 0 && !clearGranted(s, t.ownOf(row)) {
@@ -134,7 +132,7 @@ func (t *Tree) ExplainAt(at Place, req Access, visit func(at Place, cleared []Ac
 	if !t.has(at) {
 		return badQuestion(len(t.p.Layers))
 	}
-	m := startHandled(t.handled, req)
+	m := startHandled(t.united.handled, req)
 	cleared := make([]Access, m.Len())
 	for more := true; more && at != Nowhere; at = t.node(at).up {
 		if row := t.node(at).own; row >= 0 {
@@ -176,23 +174,16 @@ func (t *Tree) spot(path string, self, above Place) (object, holder spot) {
 	return object, holder
 }
 
-func (t *Tree) has(at Place) bool      { return at > Nowhere && int(at) <= len(t.nodes) }
-func (t *Tree) node(at Place) *node    { return &t.nodes[at-1] }
-func (t *Tree) ownOf(r int32) []Access { return t.granted[2*int(r)*len(t.handled):][:len(t.handled)] }
-func (t *Tree) unitedOf(r int32) []Access {
-	return t.granted[(2*int(r)+1)*len(t.handled):][:len(t.handled)]
-}
+func (t *Tree) has(at Place) bool         { return at > Nowhere && int(at) <= len(t.nodes) }
+func (t *Tree) node(at Place) *node       { return &t.nodes[at-1] }
+func (t *Tree) ownOf(rule int32) []Access { return rowOf(t.rules, rule, len(t.united.handled)) }
 
 func (t *Tree) unfulfilled(at spot, req Access) Masks {
-	m := startHandled(t.handled, req)
-	if row := t.node(at.place).united; row >= 0 {
-		clearGranted(m.slice(), t.unitedOf(row))
-	}
-	return m
+	return t.united.unfulfilled(t.node(at.place).met, req)
 }
 
 func (t *Tree) belowRoot(at spot, req Access) Masks {
-	m := startHandled(t.handled, req)
+	m := startHandled(t.united.handled, req)
 	for p := at.place; t.node(p).up != Nowhere; p = t.node(p).up {
 		if row := t.node(p).own; row >= 0 {
 			clearGranted(m.slice(), t.ownOf(row))

@@ -65,6 +65,9 @@ func TestTreeAgreesWithTheProfile(t *testing.T) {
 			if got := g.tree.WalkAt(at, req); !reflect.DeepEqual(got, want) {
 				t.Errorf("%s: walked %+v, want %+v", path, got, want)
 			}
+			if g.tree.AllowedAt(at, req) != want.Allowed {
+				t.Errorf("%s: verdict %v, want %+v", path, !want.Allowed, want)
+			}
 			var met, wantMet []string
 			p.ExplainPath(path, req, func(row *PathRow, cleared []Access) { wantMet = append(wantMet, fmt.Sprint(g.at(row.Path), cleared)) })
 			got := g.tree.ExplainAt(at, req, func(at Place, cleared []Access) { met = append(met, fmt.Sprint(at, cleared)) })
@@ -179,6 +182,9 @@ func TestTreeRefuses(t *testing.T) {
 	for _, up := range []Place{-1, root + 1} {
 		if at, err := tree.Add(up, Directory); !errors.Is(err, ErrInvalid) || at != Nowhere {
 			t.Errorf("added under %d: %d, %v", up, at, err)
+		}
+		if tree.AllowedAt(up, 0) {
+			t.Errorf("allowed at %d", up)
 		}
 		for how, d := range map[string]Decision{"decided": tree.DecideAt(up, ro), "walked": tree.WalkAt(up, ro), "explained": tree.ExplainAt(up, ro, nil)} {
 			if d.Allowed || d.Errno != syscall.EINVAL {
