@@ -23,6 +23,7 @@ type report struct {
 	void    bool   // the policy is none that can be built
 	flat    bool   // the kernel got it flattened
 	counts  [40][3]int
+	live    int            // steps that the live decider answered too
 	reached map[string]int // particular situations, by name and verdict
 }
 
@@ -78,7 +79,7 @@ func (sc *scenario) normalize() {
 			*n = len(sc.layers)
 		}
 	}
-	mounts := slices.ContainsFunc(sc.tree, func(e entry) bool { return e.mount })
+	mounts := sc.mounts()
 	for i := range sc.tree {
 		if fit(&sc.tree[i].stage); mounts {
 			sc.tree[i].stage = 0 // what binds the later ones is not in the mount namespace
@@ -87,6 +88,11 @@ func (sc *scenario) normalize() {
 	for i := range sc.steps {
 		fit(&sc.steps[i].shared)
 	}
+}
+
+// mounts tells that the thread needs a mount namespace of its own.
+func (sc *scenario) mounts() bool {
+	return slices.ContainsFunc(sc.tree, func(e entry) bool { return e.mount })
 }
 
 func (st *stage) play(r *report) error {
@@ -259,6 +265,11 @@ func (st *stage) compare(e *engine, s *step, r *report) string {
 		}
 		r.counts[op.Kind][answer.Verdict]++
 		st.reach(s, answer.Verdict, r)
+		if st.sc.random == nil || r.steps%liveEvery == 0 {
+			if differ := st.live(s, answer, r); differ != "" {
+				return differ
+			}
+		}
 		if want = answer.Errno; want == 0 {
 			want = after
 		}

@@ -18,7 +18,7 @@ import (
 // totals is what a run came to.
 type totals struct {
 	Scenarios, Void, Flat int
-	Steps                 uint64
+	Steps, Live           uint64
 	Counts                [40][3]uint64 // by operation and verdict
 	Reached               map[string]uint64
 	Failures              []string // each whole, with the smallest case of its kind
@@ -27,6 +27,7 @@ type totals struct {
 func (s *totals) add(r *report) {
 	s.Scenarios++
 	s.Steps += uint64(r.steps)
+	s.Live += uint64(r.live)
 	if r.void {
 		s.Void++
 	}
@@ -53,6 +54,7 @@ func (s *totals) reach(name string, n uint64) {
 // merge adds the totals of another share.
 func (s *totals) merge(o *totals) {
 	s.Scenarios, s.Void, s.Flat, s.Steps = s.Scenarios+o.Scenarios, s.Void+o.Void, s.Flat+o.Flat, s.Steps+o.Steps
+	s.Live += o.Live
 	s.Failures = append(s.Failures, o.Failures...)
 	for k := range s.Counts {
 		for v := range s.Counts[k] {
@@ -66,7 +68,8 @@ func (s *totals) merge(o *totals) {
 
 func (s *totals) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d operations in %d scenarios (%d flattened, %d policies not to be built), %d mismatches\n", s.Steps, s.Scenarios, s.Flat, s.Void, len(s.Failures))
+	fmt.Fprintf(&b, "%d operations, %d of them also by the live decider, in %d scenarios (%d flattened, %d policies not to be built), %d mismatches\n",
+		s.Steps, s.Live, s.Scenarios, s.Flat, s.Void, len(s.Failures))
 	for _, w := range weights {
 		c := s.Counts[w.kind]
 		fmt.Fprintf(&b, "  %-14v deny %-8d allow %-8d not mediated %d\n", w.kind, c[profile.Deny], c[profile.Allow], c[profile.NotMediated])
