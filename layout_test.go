@@ -74,6 +74,7 @@ var mayImport = map[string][]string{
 	"internal/sandbox":     {"api", "store", "enforce", "internal/errs"},
 	"internal/server":      {"api", "store", "enforce", "internal/errs", "internal/policy", "internal/peer", "internal/config", "internal/sandbox", "internal/buildinfo"},
 	"internal/cli":         {"api", "store", "enforce", "internal/errs", "internal/policy", "internal/paths", "internal/buildinfo"},
+	"internal/policytest":  {"api", "enforce", "internal/errs", "internal/policy", "internal/cli/decide"},
 	"cmd/policyd":          {"api", "store", "enforce", "internal"},
 	"cmd/policyctl":        {"api", "store", "enforce", "internal"},
 	"cmd/policyd-launch":   {"enforce", "internal/errs", "internal/buildinfo"},
