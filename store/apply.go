@@ -65,17 +65,6 @@ func checkPuts(puts []Put) error {
 	return nil
 }
 
-// metadataOf gives the metadata of a document when it is of that kind, else nil.
-func metadataOf(r *apiv1.Resource, kind string) *apiv1.Metadata {
-	switch kind {
-	case KindLandlockPolicy:
-		return r.GetLandlockPolicy().GetMetadata()
-	case KindFragment:
-		return r.GetFragment().GetMetadata()
-	}
-	return nil
-}
-
 func (t *wtx) apply(a Actor, puts []Put) (*apiv1.ApplyResponse, error) {
 	heads := make([]*apiv1.VersionInfo, len(puts))
 	for i, p := range puts { // all refusals before the first write

@@ -97,7 +97,7 @@ func checkTx(ctx context.Context, tx *bolt.Tx) (problems []string, entries uint6
 	if entries, head, err = c.chain(); err != nil {
 		return nil, 0, "", err
 	}
-	for _, step := range []func() error{c.documents, c.pins, c.requests, c.profiles, c.sandboxes} {
+	for _, step := range []func() error{c.documents, c.pins, c.requests, c.profiles, c.sandboxes, c.smack} {
 		if err := step(); err != nil {
 			return nil, 0, "", err
 		}
@@ -128,7 +128,7 @@ func (c *checker) sealsIn(path string, b *bolt.Bucket, byKind bool) error {
 		}
 		switch {
 		case byKind && v == nil:
-			if kind := string(k); kind != KindLandlockPolicy && kind != KindFragment {
+			if !isKind(string(k)) {
 				c.problem("%s: kind %q is not known", path, k)
 			}
 			return c.sealsIn(path+"/"+string(k), b.Bucket(k), false)

@@ -32,7 +32,7 @@ func has(b *bolt.Bucket, key []byte) bool { return b != nil && b.Get(key) != nil
 
 // documents verifies that heads, versions, contents, tags and digests agree.
 func (c *checker) documents() error {
-	for _, kind := range []string{KindLandlockPolicy, KindFragment} {
+	for _, kind := range Kinds() {
 		heads, infos := kindBucket(c.tx, bucketKeyHeads, kind), kindBucket(c.tx, bucketKeyInfos, kind)
 		contents, tags := kindBucket(c.tx, bucketKeyContents, kind), kindBucket(c.tx, bucketKeyTags, kind)
 		newest := make(map[string]*apiv1.VersionInfo)
@@ -211,4 +211,19 @@ func (c *checker) sandboxes() error {
 			c.problem("sandbox %q says that it is %q", k, sb.GetId())
 		}
 	})
+}
+
+// smack verifies that the state of the host's smackfs decodes and that the versions it names are there.
+func (c *checker) smack() error {
+	st, err := smackState(c.tx)
+	if err != nil {
+		c.problem("state of smackfs: %v", err)
+		return nil
+	}
+	for _, ref := range smackRefs(st) {
+		if !has(kindBucket(c.tx, bucketKeyInfos, KindSmackPolicy), versionKey(ref.Name, ref.Number)) {
+			c.problem("state of smackfs names %s/%s, which is missing", KindSmackPolicy, ref)
+		}
+	}
+	return nil
 }

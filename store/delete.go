@@ -17,7 +17,7 @@ import (
 // history too (also of a document deleted before), and still no number is given twice.
 //
 // Errors wrap errs.ErrReferenced while the newest version of another document includes the fragment, or a sandbox of
-// the policy is alive; errs.ErrNotFound, errs.ErrDeleted, errs.ErrVersionMismatch.
+// the policy is alive or the host's smackfs holds it; errs.ErrNotFound, errs.ErrDeleted, errs.ErrVersionMismatch.
 func (s *Store) Delete(ctx context.Context, a Actor, kind, name string, expect *uint64, purge bool) error {
 	if err := CheckName(kind, name); err != nil {
 		return err
@@ -138,58 +138,20 @@ func isPinned(tx *bolt.Tx, digest string) bool {
 	return bytes.HasPrefix(k, prefix)
 }
 
-// usersOf names what refers to a document: newest versions that include the fragment, alive sandboxes of the policy.
-func usersOf(tx *bolt.Tx, kind, name string) ([]string, error) {
-	var users []string
-	if kind == KindLandlockPolicy {
-		err := eachSandbox(tx, func(sb *apiv1.Sandbox) error {
-			if sb.GetPolicy() == name && isAlive(sb) {
-				users = append(users, "sandbox/"+sb.GetId())
-			}
-			return nil
-		})
-		return users, err
-	}
-	for _, other := range []string{KindLandlockPolicy, KindFragment} {
-		b := kindBucket(tx, bucketKeyHeads, other)
-		if b == nil {
-			continue
-		}
-		err := b.ForEach(func(k, v []byte) error {
-			head := &apiv1.VersionInfo{}
-			if err := unsealMessage(k, v, head); err != nil {
-				return err
-			}
-			for _, pin := range head.GetPins() {
-				if alive(head) && pin.GetName() == name {
-					users = append(users, subject(head))
-					break
-				}
-			}
-			return nil
-		})
-		if err != nil {
-			return nil, err
-		}
-	}
-	return users, nil
-}
-
 // GC removes versions that nothing needs: older than the newest Options.KeepVersions of their document, without a tag,
-// recorded by no sandbox, and (fragments) pinned by no version. It returns how many.
+// recorded by no sandbox, not in the host's smackfs, and (fragments) pinned by no version. It returns how many.
 func (s *Store) GC(ctx context.Context, a Actor) (removed int, err error) {
 	err = s.update(ctx, func(t *wtx) error {
 		removed = 0
-		used := make(map[string]bool)
-		err := eachSandbox(t.tx, func(sb *apiv1.Sandbox) error {
-			used[string(versionKey(sb.GetPolicy(), sb.GetVersion()))] = true
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-		for _, kind := range []string{KindLandlockPolicy, KindFragment} { // policies first: they let go of fragments
-			victims, err := gcVictims(t.tx, kind, uint64(s.options.KeepVersions), used)
+		for _, kind := range kinds {
+			needed := func(*apiv1.VersionInfo) bool { return false }
+			if kind.needed != nil {
+				var err error
+				if needed, err = kind.needed(t.tx); err != nil {
+					return err
+				}
+			}
+			victims, err := gcVictims(t.tx, kind.name, uint64(s.options.KeepVersions), needed)
 			if err != nil {
 				return err
 			}
@@ -209,7 +171,7 @@ func (s *Store) GC(ctx context.Context, a Actor) (removed int, err error) {
 }
 
 // gcVictims finds the versions of a kind that GC removes.
-func gcVictims(tx *bolt.Tx, kind string, keep uint64, used map[string]bool) ([]*apiv1.VersionInfo, error) {
+func gcVictims(tx *bolt.Tx, kind string, keep uint64, needed func(*apiv1.VersionInfo) bool) ([]*apiv1.VersionInfo, error) {
 	heads := kindBucket(tx, bucketKeyHeads, kind)
 	if heads == nil {
 		return nil, nil
@@ -229,10 +191,7 @@ func gcVictims(tx *bolt.Tx, kind string, keep uint64, used map[string]bool) ([]*
 			return err
 		}
 		for i, info := range versions {
-			needed := uint64(len(versions)-i) <= keep || len(tags[info.GetNumber()]) > 0 ||
-				kind == KindLandlockPolicy && used[string(versionKey(name, info.GetNumber()))] ||
-				kind == KindFragment && isPinned(tx, info.GetDigest())
-			if !needed {
+			if uint64(len(versions)-i) > keep && len(tags[info.GetNumber()]) == 0 && !needed(info) {
 				victims = append(victims, info)
 			}
 		}

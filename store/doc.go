@@ -8,7 +8,7 @@
 // # Layout
 //
 // Every value is a sealed record (record.go): format byte, CRC-32C over key and payload, payload. Numbers in keys are
-// 8 bytes, big-endian. <kind> is LandlockPolicy or Fragment and is a bucket made at the first document of the kind.
+// 8 bytes, big-endian. <kind> is one of kinds.go and is a bucket made at the first document of the kind.
 //
 //	meta
 //	 ├── schema                         : <uint32>         version of this layout
@@ -44,6 +44,8 @@
 //	 └── <insertion number>             : <size><profiles key>
 //	sandboxes
 //	 └── <id>                           : Sandbox
+//	smack                                                since schema 3
+//	 └── state                          : SmackState       what is assigned, what policyd put into the kernel
 //	log
 //	 └── <seq>                          : Event            append-only, chained by hash (log.go)
 //

@@ -199,8 +199,8 @@ func (s *Store) FragmentByDigest(digest string) (*apiv1.Fragment, error) {
 // List returns the newest versions of the documents of a kind by ascending name, and the token (Filter.After) of the
 // next page, empty when there is none.
 func (s *Store) List(kind string, f Filter) (infos []*apiv1.VersionInfo, next string, err error) {
-	if kind != KindLandlockPolicy && kind != KindFragment {
-		return nil, "", fmt.Errorf("%w: kind %s is not known", errs.ErrInvalid, quote(kind))
+	if err := checkKind(kind); err != nil {
+		return nil, "", err
 	}
 	err = s.view(func(tx *bolt.Tx) error {
 		b := kindBucket(tx, bucketKeyHeads, kind)

@@ -61,4 +61,8 @@ func fillGolden(t *testing.T, s *Store) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	mustApply(t, s, smackPolicy("platform", "one"))
+	if err := s.SetSmackState(t.Context(), &apiv1.SmackState{Policy: "platform", Version: 1, Owned: []byte("rules"), BootId: "boot"}); err != nil {
+		t.Fatal(err)
+	}
 }

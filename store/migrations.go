@@ -22,6 +22,10 @@ type migration struct {
 // migrations are in ascending order without gaps, the last one to schemaVersion.
 var migrations = []migration{
 	{2, "versions are found by digest without reading the history", migrateDigests},
+	{3, "what policyd has put into smackfs is kept", func(t *wtx) error {
+		_, err := t.tx.CreateBucket(bucketKeySmack)
+		return err
+	}},
 }
 
 // migrateDigests lists the versions of schema 1 by digest.

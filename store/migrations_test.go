@@ -9,7 +9,9 @@ import (
 	"testing"
 
 	bolt "go.etcd.io/bbolt"
+	"google.golang.org/protobuf/proto"
 
+	apiv1 "policyd.dev/policyd/api/policyd/v1"
 	"policyd.dev/policyd/internal/errs"
 )
 
@@ -86,6 +88,29 @@ func TestMigrateSchema1(t *testing.T) {
 	if after, err := s.Events(uint64(len(events)+1), 0); err != nil || len(after) != 1 || after[0].GetType() != EventApply {
 		t.Errorf("log after opening again: %v %v", after, err)
 	}
+}
+
+func TestMigrateSchema2(t *testing.T) {
+	path := copyGolden(t, "schema-2.db")
+	wholeFile(t, path) // an old store is checked as it is
+	s := openAt(t, path, Options{})
+	wholeFile(t, path+".schema-2")
+	if st, err := s.SmackState(); err != nil || !proto.Equal(st, &apiv1.SmackState{}) {
+		t.Errorf("state of smackfs: %v %v", st, err)
+	}
+	mustApply(t, s, smackPolicy("platform", "one"))
+	if err := s.SetSmackState(t.Context(), &apiv1.SmackState{Policy: "platform", Version: 1}); err != nil {
+		t.Error(err)
+	}
+	history, err := s.History(KindLandlockPolicy, "web", 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "versions", numbers(history), []uint64{4, 3, 2, 1})
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	wholeFile(t, path)
 }
 
 func TestFailedMigrationChangesNothing(t *testing.T) {

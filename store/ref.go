@@ -81,8 +81,8 @@ func ParseRef(kind, s string) (Ref, error) {
 
 // CheckName tells whether name is a good name for a document of a kind. Errors wrap errs.ErrInvalid.
 func CheckName(kind, name string) error {
-	if kind != KindLandlockPolicy && kind != KindFragment {
-		return fmt.Errorf("%w: kind %s is not known (known: %s, %s)", errs.ErrInvalid, quote(kind), KindLandlockPolicy, KindFragment)
+	if err := checkKind(kind); err != nil {
+		return err
 	}
 	if name == "" || len(name) > maxNameLen {
 		return fmt.Errorf("%w: name %s must have 1 to %d characters", errs.ErrInvalid, quote(name), maxNameLen)

@@ -11,7 +11,7 @@ import (
 )
 
 // schemaVersion is the version of the layout in the package comment that this code writes.
-const schemaVersion = 2
+const schemaVersion = 3
 
 // Names of the layout in the package comment.
 var (
@@ -28,6 +28,7 @@ var (
 	bucketKeyProfiles       = []byte("profiles")         // cache of compiled profiles
 	bucketKeyProfilesOrder  = []byte("profiles_order")   // which of them is the oldest
 	bucketKeySandboxes      = []byte("sandboxes")        // sandboxes by id
+	bucketKeySmack          = []byte("smack")            // the host's smackfs
 	bucketKeyLog            = []byte("log")              // the chained log
 
 	keySchema  = []byte("schema")
@@ -55,6 +56,7 @@ var topBuckets = []struct {
 	{bucketKeySandboxes, false, 1},
 	{bucketKeyLog, false, 1},
 	{bucketKeyDigests, true, 2},
+	{bucketKeySmack, false, 3},
 }
 
 // initSchema makes the layout in an empty database.

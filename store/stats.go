@@ -25,14 +25,15 @@ func (s *Store) Stats() (*apiv1.StoreStatus, error) {
 			return err
 		}
 		st.LogEntries, st.LogHead = seq, hex.EncodeToString(hash)
-		for kind, n := range map[string]*uint64{KindLandlockPolicy: &st.Policies, KindFragment: &st.Fragments} {
+		for _, kind := range Kinds() {
+			n := map[string]*uint64{KindLandlockPolicy: &st.Policies, KindFragment: &st.Fragments}[kind]
 			if heads := kindBucket(tx, bucketKeyHeads, kind); heads != nil {
 				err := heads.ForEach(func(k, v []byte) error {
 					head := &apiv1.VersionInfo{}
 					if err := unsealMessage(k, v, head); err != nil {
 						return err
 					}
-					if alive(head) {
+					if n != nil && alive(head) {
 						*n++
 					}
 					return nil

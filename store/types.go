@@ -6,12 +6,6 @@ import (
 	apiv1 "policyd.dev/policyd/api/policyd/v1"
 )
 
-// Kinds of documents, as VersionInfo.kind names them.
-const (
-	KindLandlockPolicy = "LandlockPolicy"
-	KindFragment       = "Fragment"
-)
-
 // Options of Open. The zero value is what policyd uses when its configuration says nothing.
 type Options struct {
 	// Timeout is how long to wait for another process to let go of the file. 0: one second.

@@ -3,7 +3,9 @@ package server
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 
 	apiv1 "policyd.dev/policyd/api/policyd/v1"
 	"policyd.dev/policyd/internal/config"
@@ -27,11 +29,10 @@ func pageSize(asked uint32) int {
 }
 
 func checkKind(kind string) error {
-	switch kind {
-	case store.KindLandlockPolicy, store.KindFragment:
+	if slices.Contains(store.Kinds(), kind) {
 		return nil
 	}
-	return invalidField("kind", "%.80q is not one of %s, %s", kind, store.KindLandlockPolicy, store.KindFragment)
+	return invalidField("kind", "%.80q is not one of %s", kind, strings.Join(store.Kinds(), ", "))
 }
 
 // refName is the name in a reference, for the check of roles before anything is looked up.
