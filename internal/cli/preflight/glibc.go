@@ -92,7 +92,7 @@ func (l *linker) glibcLoad(name string, by *loaded, required bool) {
 		return
 	}
 	if strings.Contains(name, "/") {
-		l.load(name, by, required, []candidate{{path: l.s.inDir(l.expand(name, by))}})
+		l.load(name, by, required, only(l.s.inDir(l.expand(name, by))))
 		return
 	}
 	l.load(name, by, required, l.glibcCandidates(name, by))
@@ -101,38 +101,68 @@ func (l *linker) glibcLoad(name string, by *loaded, required bool) {
 // glibcCandidates are the paths for a name, in order: RPATH of who asks, of who
 // asked for that one and so on, and of the program, unless who asks has a
 // RUNPATH; LD_LIBRARY_PATH; RUNPATH; the cache; the system's folders.
-func (l *linker) glibcCandidates(name string, by *loaded) []candidate {
-	var all []candidate
-	folders := func(dirs []string) {
-		for _, d := range dirs {
-			for _, level := range l.levels {
-				all = append(all, candidate{path: join(d, "glibc-hwcaps/"+level+"/"+name)})
+func (l *linker) glibcCandidates(name string, by *loaded) candidates {
+	return func(yield func(candidate) bool) {
+		folders := func(dirs []string) bool {
+			for _, d := range dirs {
+				for _, level := range l.levels {
+					if !yield(candidate{path: join(d, "glibc-hwcaps/"+level+"/"+name)}) {
+						return false
+					}
+				}
+				if !yield(candidate{path: join(d, name)}) {
+					return false
+				}
 			}
-			all = append(all, candidate{path: join(d, name)})
+			return true
+		}
+		for _, x := range l.rpathOwners(by) {
+			if !folders(l.splitPath(l.expand(x.rpath, x), ":")) {
+				return
+			}
+		}
+		env, _ := lookup(l.env, "LD_LIBRARY_PATH")
+		if !folders(l.splitPath(l.expand(env, l.main), ":;")) || !folders(l.splitPath(l.expand(by.runpath, by), ":")) {
+			return
+		}
+		if c := l.cached(name, by); c.path != "" && !yield(c) {
+			return
+		}
+		if !by.noDefaults {
+			folders(l.places.system)
 		}
 	}
-	if by.runpath == "" {
-		last := by
-		for x := by; x != nil; last, x = x, x.by {
-			folders(l.splitPath(l.expand(x.rpath, x), ":"))
-		}
-		if last != l.main {
-			folders(l.splitPath(l.expand(l.main.rpath, l.main), ":"))
-		}
+}
+
+// rpathOwners are the files whose RPATH counts for what one asks for.
+func (l *linker) rpathOwners(by *loaded) (owners []*loaded) {
+	if by.runpath != "" {
+		return nil
 	}
-	env, _ := lookup(l.env, "LD_LIBRARY_PATH")
-	folders(l.splitPath(l.expand(env, l.main), ":;"))
-	folders(l.splitPath(l.expand(by.runpath, by), ":"))
-	if c := l.s.ldCache(l.places.cache, l.all[1].path); c != nil {
-		path := c.entries.find(name, cacheFlags(l.main.object, l.all[1].path), l.levels)
-		if path != "" && !(by.noDefaults && l.inSystem(path)) {
-			all = append(all, candidate{path: path, cached: true})
-		}
+	for x := by; x != nil; x = x.by {
+		owners = append(owners, x)
 	}
-	if !by.noDefaults {
-		folders(l.places.system)
+	if owners[len(owners)-1] != l.main {
+		owners = append(owners, l.main)
 	}
-	return all
+	return owners
+}
+
+// cached is what ld.so.cache names, if anything.
+func (l *linker) cached(name string, by *loaded) (c candidate) {
+	cache := l.s.ldCache(l.places.cache, l.all[1].path)
+	if cache == nil {
+		return c
+	}
+	path := cache.entries.find(name, cacheFlags(l.main.object, l.all[1].path), l.levels)
+	if path == "" || by.noDefaults && l.inSystem(path) {
+		return c
+	}
+	c.path = path
+	if !cache.granted {
+		c.behind = cache.path
+	}
+	return c
 }
 
 func (l *linker) inSystem(path string) bool {
@@ -178,6 +208,3 @@ func (s *search) ldCache(path, by string) *cacheFile {
 	s.cache.entries = entries
 	return s.cache
 }
-
-// requireCache is for when a library is found by the cache alone.
-func (s *search) requireCache() { s.require(s.cache.path) }

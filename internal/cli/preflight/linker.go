@@ -3,6 +3,7 @@ package preflight
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"os"
 	"path/filepath"
 	"slices"
@@ -37,7 +38,15 @@ type linker struct {
 // candidate is a path to try for a library.
 type candidate struct {
 	path   string
-	cached bool // known by the cache alone
+	behind string // the loader's file that names it, when that is refused: then the loader never tries it
+}
+
+// candidates are in the loader's order, and found as far as the loader goes: it
+// opens its own files only when it comes to them.
+type candidates = iter.Seq[candidate]
+
+func only(path string) candidates {
+	return func(yield func(candidate) bool) { yield(candidate{path: path}) }
 }
 
 // attempt is a candidate that is a library of the program's kind.
@@ -79,27 +88,26 @@ func isDirectory(path string) bool {
 // pick goes through candidates as the loader under the policy does: one that it
 // may not open is passed over for the next. When none is left, the first that
 // was refused is what is needed.
-func (l *linker) pick(candidates []candidate) *attempt {
+func (l *linker) pick(all candidates) *attempt {
 	var refused *attempt
-	refusedCached := false
-	for _, c := range candidates {
+	behind := ""
+	for c := range all {
 		a := l.try(c.path)
 		if a == nil {
 			continue
 		}
-		blind := c.cached && !l.s.cache.granted
-		if !blind && l.s.granted(c.path) {
+		if c.behind == "" && l.s.granted(c.path) {
 			if refused != nil && !sameFile(refused, a) {
 				l.s.note("passed-over", "%s is refused, so the loader takes %s instead", refused.path, a.path)
 			}
 			return a
 		}
 		if refused == nil {
-			refused, refusedCached = a, blind
+			refused, behind = a, c.behind
 		}
 	}
-	if refused != nil && refusedCached {
-		l.s.requireCache()
+	if behind != "" {
+		l.s.require(behind)
 	}
 	return refused
 }
@@ -108,13 +116,13 @@ func sameFile(a, b *attempt) bool { return a.id == b.id }
 
 // load finds a library by name for who asks for it; it is nil when there is none
 // or it is loaded already.
-func (l *linker) load(name string, by *loaded, required bool, candidates []candidate) *loaded {
+func (l *linker) load(name string, by *loaded, required bool, all candidates) *loaded {
 	if l.s.full() {
 		l.s.note("too-many", "more than %d files: the rest is not looked at", maxNeeds)
 		return nil
 	}
 	need := Need{Kind: Library, Name: name, By: by.path, Required: required, access: readRights}
-	a := l.pick(candidates)
+	a := l.pick(all)
 	if a == nil {
 		need.Verdict, need.Problem = NotFound, "nowhere the loader looks"
 		l.s.add(need)
@@ -183,6 +191,13 @@ func (l *linker) preloads() []string {
 		l.s.note("filters", "LD_AUDIT=%s: auditors are not looked at", audit)
 	}
 	return strings.FieldsFunc(list, func(r rune) bool { return r == ' ' || r == ':' || r == '\t' || r == '\n' })
+}
+
+// require makes a file of the loader's one without which nothing starts.
+func (s *search) require(path string) {
+	if i, ok := s.known[needKey{path, "", readRights}]; ok {
+		s.res.Needs[i].Required = true
+	}
 }
 
 // loaderFile adds a file of the loader's that may be absent or refused, and

@@ -4,6 +4,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // muslDefault is where musl looks without a path file.
@@ -15,27 +16,20 @@ var muslReserved = []string{"c", "pthread", "rt", "m", "dl", "util", "xnet"}
 
 // musl loads as ldso/dynlink.c of musl does (load_library).
 func (l *linker) musl(interp string) {
-	var system []string
-	readSystem := false
-	dirs := func() []string {
-		if !readSystem {
-			readSystem, system = true, l.muslSystem(interp)
-		}
-		return system
-	}
+	system := sync.OnceValues(func() ([]string, string) { return l.muslSystem(interp) })
 	for _, name := range l.preloads() {
-		l.muslLoad(name, l.main, false, dirs)
+		l.muslLoad(name, l.main, false, system)
 	}
 	for i := 0; i < len(l.all); i++ {
 		for _, name := range l.all[i].needed {
-			l.muslLoad(name, l.all[i], true, dirs)
+			l.muslLoad(name, l.all[i], true, system)
 		}
 	}
 }
 
-func (l *linker) muslLoad(name string, by *loaded, required bool, system func() []string) {
+func (l *linker) muslLoad(name string, by *loaded, required bool, system func() ([]string, string)) {
 	if strings.Contains(name, "/") {
-		l.load(name, by, required, []candidate{{path: l.s.inDir(name)}})
+		l.load(name, by, required, only(l.s.inDir(name)))
 		return
 	}
 	if rest, ok := strings.CutPrefix(name, "lib"); ok {
@@ -51,16 +45,24 @@ func (l *linker) muslLoad(name string, by *loaded, required bool, system func() 
 			return
 		}
 	}
-	env, _ := lookup(l.env, "LD_LIBRARY_PATH")
-	dirs := l.muslSplit(env)
-	for x := by; x != nil; x = x.by {
-		dirs = append(dirs, l.muslSplit(x.muslPath())...)
-	}
-	var candidates []candidate
-	for _, d := range append(dirs, system()...) {
-		candidates = append(candidates, candidate{path: join(d, name)})
-	}
-	l.load(name, by, required, candidates)
+	l.load(name, by, required, func(yield func(candidate) bool) {
+		env, _ := lookup(l.env, "LD_LIBRARY_PATH")
+		dirs := l.muslSplit(env)
+		for x := by; x != nil; x = x.by {
+			dirs = append(dirs, l.muslSplit(x.muslPath())...)
+		}
+		for _, d := range dirs {
+			if !yield(candidate{path: join(d, name)}) {
+				return
+			}
+		}
+		dirs, behind := system()
+		for _, d := range dirs {
+			if !yield(candidate{join(d, name), behind}) {
+				return
+			}
+		}
+	})
 }
 
 // muslSplit cuts a search path as path_open does: empty parts do not count.
@@ -85,24 +87,17 @@ func (x *loaded) muslPath() string {
 
 // muslSystem reads the path file that belongs to the loader: for
 // PREFIX/lib/ld-musl-ARCH.so.1 it is PREFIX/etc/ld-musl-ARCH.path. One that is
-// there but refused leaves musl without any folder.
-func (l *linker) muslSystem(interp string) []string {
+// there but refused leaves musl without any folder: then it is behind it.
+func (l *linker) muslSystem(interp string) (dirs []string, behind string) {
 	arch := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(interp), "ld-musl-"), ".so.1")
 	prefix := strings.TrimSuffix(filepath.Dir(filepath.Dir(interp)), "/")
 	path := prefix + "/etc/ld-musl-" + arch + ".path"
 	content, granted, exists := l.s.loaderFile(path, interp, maxSearchPath)
 	if !exists {
-		return l.muslSplit(muslDefault)
+		return l.muslSplit(muslDefault), ""
 	}
 	if !granted {
-		l.s.require(path)
+		behind = path
 	}
-	return l.muslSplit(string(content))
-}
-
-// require makes a file of the loader's one without which nothing starts.
-func (s *search) require(path string) {
-	if i, ok := s.known[needKey{path, "", readRights}]; ok {
-		s.res.Needs[i].Required = true
-	}
+	return l.muslSplit(string(content)), behind
 }
