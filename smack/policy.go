@@ -104,3 +104,12 @@ func (p *Policy) and(i int, all Access) Access {
 
 // passes gives what a layer lets through when its rules give m.
 func (l Layer) passes(m Access) Access { return (m.closed() | ^l.Handled) & AllAccess }
+
+// Validate checks what may have changed since the policy was built: the name, the
+// layers and the settings. The error wraps [ErrInvalid], [ErrLabel] or [ErrLimit].
+func (p *Policy) Validate() error {
+	if err := p.checkHead(); err != nil {
+		return err
+	}
+	return p.Settings.Validate()
+}

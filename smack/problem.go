@@ -42,6 +42,8 @@ const (
 	WarnLongLine   Code = "long-line"      // systemd stops at the line
 	WarnDead       Code = "dead"           // the rule has no effect
 	WarnPartlyDead Code = "partly-dead"    // some letters of the rule have no effect
+	WarnPrefix     Code = "prefix"         // a prefix of addresses is written in another way
+	WarnDialect    Code = "dialect"        // another reader would have done something else
 )
 
 func (p Problem) Error() string {
