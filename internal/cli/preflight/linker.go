@@ -165,13 +165,11 @@ func (l *linker) byName(name string) *loaded {
 // from the working directory.
 func (l *linker) splitPath(list, separators string) []string {
 	var dirs []string
-	for list != "" {
+	for more := list != ""; more; {
 		part := list
 		i := strings.IndexAny(list, separators)
-		if i >= 0 {
+		if more = i >= 0; more {
 			part, list = list[:i], list[i+1:]
-		} else {
-			list = ""
 		}
 		if len(dirs) == maxSearchDirs {
 			l.s.note("too-many", "more than %d folders in a search path: the rest is not looked at", maxSearchDirs)
