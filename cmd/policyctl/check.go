@@ -9,223 +9,199 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"policyd.dev/policyd/enforce/landlock"
-	"policyd.dev/policyd/enforce/profile"
 	"policyd.dev/policyd/internal/cli"
 	"policyd.dev/policyd/internal/cli/decide"
 )
 
-// decision is what check and explain decide by.
-type decision struct {
-	files, sets []string
-	profile     string
-	abi         int
-	lexical     bool
-}
-
-func (d *decision) flags(cmd *cobra.Command) {
-	f := cmd.Flags()
-	f.StringArrayVarP(&d.files, "file", "f", nil, "decide by the policy of this file instead; may be repeated for its fragments")
-	f.StringVar(&d.profile, "profile", "", "decide by this compiled profile instead (see compile)")
-	f.StringArrayVar(&d.sets, "set", nil, "value of a parameter, NAME=VALUE; may be repeated")
-	f.IntVar(&d.abi, "abi", 0, "decide as a kernel of this Landlock ABI (default: this kernel's; with --lexical the policy's)")
-	f.BoolVar(&d.lexical, "lexical", false, "decide on the text of paths alone, for policies of other machines")
-}
-
-// split parts the arguments into a reference and the words of a question.
-func (d *decision) split(cmd *cobra.Command, args []string) (ref string, words []string, err error) {
-	want := 1
-	if len(d.files) > 0 || d.profile != "" {
-		want = 0
-	}
-	n := cmd.ArgsLenAtDash()
-	switch {
-	case len(d.files) > 0 && d.profile != "":
-		return "", nil, errors.New("-f and --profile: only one of them")
-	case n > 0 && want == 0:
-		return "", nil, errors.New("REF and -f or --profile: only one of them")
-	case n > 1:
-		return "", nil, fmt.Errorf("%q before -- is too much: want REF", args[1])
-	case want == 1 && (len(args) == 0 || n == 0):
-		return "", nil, errors.New("REF (or -f FILE, or --profile FILE) is missing")
-	}
-	if want == 1 {
-		ref = args[0]
-	}
-	return ref, args[want:], nil
-}
-
-// decider loads what the flags and the reference say.
-func (d *decision) decider(a *app, cmd *cobra.Command, ref string) (*decide.Decider, *compiled, error) {
-	if d.abi < 0 || d.abi > profile.MaxABI {
-		return nil, nil, cli.Usage(fmt.Errorf("--abi %d: want 1 to %d", d.abi, profile.MaxABI))
-	}
-	set, err := pairs("--set", d.sets)
-	if err != nil {
-		return nil, nil, err
-	}
-	var c *compiled
-	if d.profile != "" {
-		if len(set) > 0 {
-			return nil, nil, cli.Usage(errors.New("--set: a compiled profile has no parameters left"))
-		}
-		c, err = a.readProfile(d.profile)
-	} else {
-		c, err = a.load(cmd.Context(), ref, d.files, set, false)
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	o := decide.Options{ABI: d.abi, Errata: decide.AllErrata(), Lexical: d.lexical}
-	if o.Base, err = os.Getwd(); err != nil {
-		return nil, nil, err
-	}
-	if d.abi == 0 && d.lexical {
-		o.ABI = c.profile.ABI
-	}
-	sup := landlock.Support{}
-	if o.ABI == 0 {
-		if sup = landlock.Probe(); sup.Err != nil {
-			return nil, nil, fmt.Errorf("this kernel cannot enforce any policy (--abi N answers for another): %w", sup.Err)
-		}
-		o.ABI, o.Errata = sup.ABI, sup.Errata
-	}
-	dec, err := decide.New(c.profile, c.origins, o)
-	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", c.name, err)
-	}
-	if sup.ABI != 0 {
-		if err := startable(c, sup); err != nil {
-			return nil, nil, err
-		}
-	}
-	return dec, c, nil
-}
-
-// readProfile reads a compiled profile from a file.
-func (a *app) readProfile(name string) (*compiled, error) {
-	in := a.in
-	if name != cli.Stdin {
-		f, err := os.Open(name)
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		in = f
-	}
-	b, err := io.ReadAll(io.LimitReader(in, maxProfile+1))
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	if len(b) > maxProfile {
-		return nil, fmt.Errorf("%s: larger than %s", name, size(maxProfile))
-	}
-	p, err := profile.Decode(b)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	c := &compiled{name: name, profile: p, encoded: b, digest: profile.Digest(b)}
-	if p.Name != "" {
-		c.name = p.Name
-	}
-	return c, nil
-}
-
-// startable tells what else keeps a program from being started under a profile
-// here. Paths that only policyd may look at are its business.
-func startable(c *compiled, sup landlock.Support) error {
-	rs, err := landlock.Build(c.profile, sup)
-	switch {
-	case err == nil:
-		rs.Release()
-	case !errors.Is(err, os.ErrPermission):
-		return fmt.Errorf("%s: %w:\n%w", c.name, decide.ErrNotEnforceable, err)
-	}
-	return nil
-}
-
 func newCheck(a *app) *cobra.Command {
 	d := &decision{}
+	var batch string
 	cmd := &cobra.Command{
 		Use:   "check REF|-f FILE|--profile FILE -- OPERATION [WORD...]",
 		Short: "Say what a policy allows, and which rule or layer decides",
 		Long: "check answers as this host's kernel would for a program started under the policy now: it follows\n" +
 			"symbolic links and looks at inodes as the kernel does. It speaks of Landlock alone; file modes and\n" +
-			"other security modules may refuse as well.\n\n" +
-			"Exit code 0: allowed, 1: refused, 2: no answer (wrong question, or nothing would start at all).",
+			"other security modules may refuse as well. With --lexical it looks at no file of this host.\n\n" +
+			"--batch reads one operation a line (words as in a shell, # begins a comment) and answers each at\n" +
+			"once with a line: its number, verdict, errno, what each layer lacks, the operation; with -o json\n" +
+			"with a line of JSON.\n\n" +
+			operationsHelp() + "\n" +
+			"Exit code 0: allowed or not mediated, 1: refused, 2: no answer (wrong question, or nothing would\n" +
+			"start at all). --batch: 2 when a line had no answer, else 1 when one was refused.",
 		Example: "  policyctl check web -- open /etc/shadow r\n" +
 			"  policyctl check -f web.yaml -- exec /usr/bin/python3\n" +
-			"  policyctl check web@2 -o json -- bind tcp 8080",
+			"  policyctl check web@2 -o json -- bind tcp 8080\n" +
+			"  policyctl check --profile web.profile --lexical --abi 6 -- rename /srv/a/x /srv/b/x\n" +
+			"  find /srv -type f -printf 'open \"%p\" r\\n' | policyctl check web --batch -",
 		Args: func(cmd *cobra.Command, args []string) error {
 			_, words, err := d.split(cmd, args)
-			if err == nil && len(words) == 0 {
-				_, err = decide.Parse(nil)
+			switch {
+			case err != nil:
+				return err
+			case batch != "" && len(words) > 0:
+				return fmt.Errorf("%q: with --batch the operations stand in its lines", words[0])
+			case batch == cli.Stdin && (d.profile == cli.Stdin || contains(d.files, cli.Stdin)):
+				return errors.New("standard input cannot be both the policy and the batch")
+			case batch == "" && len(words) == 0:
+				return fmt.Errorf("the question is missing: %w", decide.ErrQuestion)
 			}
-			return err
+			return nil
 		},
 		Annotations:       map[string]string{exitRuleKey: exitAnswers},
-		ValidArgsFunction: a.completeRefs("LandlockPolicy"),
+		ValidArgsFunction: a.completeQuestion(d),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			ref, words, err := d.split(cmd, args)
+			if err != nil {
+				return cli.Usage(err)
+			}
+			if batch != "" {
+				return a.checkBatch(cmd, d, ref, batch)
+			}
 			form, err := cli.ParseFormat(a.output, cli.Table, cli.JSON, cli.YAML)
 			if err != nil {
 				return err
 			}
-			ref, words, _ := d.split(cmd, args)
-			q, err := decide.Parse(words)
+			q, err := question(words)
 			if err != nil {
-				return cli.Usage(err)
+				return err
 			}
 			dec, c, err := d.decider(a, cmd, ref)
 			if err != nil {
 				return err
 			}
-			answer, err := dec.Answer(q)
-			if errors.Is(err, decide.ErrQuestion) {
-				return cli.Usage(err)
-			}
-			if errors.Is(err, os.ErrNotExist) && words[0] == "exec" && !strings.Contains(words[1], "/") {
-				return fmt.Errorf("%w in this folder: give the program's path, PATH is not searched", err)
-			}
+			v, err := ask(dec, q, false)
 			if err != nil {
 				return err
 			}
-			return a.verdict(form, c.name, answer)
+			if form != cli.Table {
+				err = cli.WriteValue(a.out, form, v)
+			} else {
+				err = a.writeVerdict(c.name, v)
+			}
+			return errors.Join(err, verdictExit(v))
 		},
 	}
 	d.flags(cmd)
+	cmd.Flags().StringVar(&batch, "batch", "", "answer the operations in the lines of this file; - is standard input")
 	return cmd
 }
 
-func (a *app) verdict(form cli.Format, name string, v *decide.Answer) error {
-	var result error
-	if !v.Allowed() {
-		result = &cli.Exit{Code: 1}
+func contains(list []string, s string) bool {
+	for _, e := range list {
+		if e == s {
+			return true
+		}
 	}
-	if form != cli.Table {
-		return errors.Join(cli.WriteValue(a.out, form, v), result)
+	return false
+}
+
+// verdictExit is the exit code of an answer, as an error.
+func verdictExit(v *decide.Answer) error {
+	if v.Allowed() {
+		return nil
 	}
+	return &cli.Exit{Code: cli.ExitRefused}
+}
+
+// checkBatch answers the lines of a file.
+func (a *app) checkBatch(cmd *cobra.Command, d *decision, ref, name string) error {
+	form, err := cli.ParseFormat(a.output, cli.Table, cli.JSON)
+	if err != nil {
+		return err
+	}
+	in := a.in
+	if name != cli.Stdin {
+		f, err := os.Open(name)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		in = f
+	}
+	dec, _, err := d.decider(a, cmd, ref)
+	if err != nil {
+		return err
+	}
+	unanswered, denied, err := runBatch(dec, in, a.out, form == cli.JSON)
+	switch {
+	case err != nil:
+		return err
+	case unanswered > 0:
+		return &cli.Exit{Code: cli.ExitUsage, Err: fmt.Errorf("%s had no answer", count(unanswered, "line", "lines"))}
+	case denied > 0:
+		return &cli.Exit{Code: cli.ExitRefused}
+	}
+	return nil
+}
+
+// writeVerdict prints an answer for people: the verdict, who refuses or grants,
+// and the notes.
+func (a *app) writeVerdict(name string, v *decide.Answer) error {
+	a.writeHeadline(name, v)
+	if a.quiet {
+		return nil
+	}
+	if v.Verdict == decide.Deny {
+		for _, l := range v.Layers {
+			fmt.Fprintf(a.out, "  layer %s refuses: %s\n", l.Name, lacks(v, l))
+			for _, r := range v.DecidedBy {
+				if r.Layer == l.Name {
+					fmt.Fprintf(a.out, "    %s\n", cli.Clean(metText(v, r)))
+				}
+			}
+		}
+	} else {
+		for _, r := range v.DecidedBy {
+			fmt.Fprintf(a.out, "  layer %s: %s granted by %s%s\n", r.Layer, strings.Join(r.Rights, ", "), cli.Clean(r.Rule), cli.Clean(place(r)))
+		}
+	}
+	return a.writeNotes(v)
+}
+
+func (a *app) writeHeadline(name string, v *decide.Answer) {
 	p := a.painter(a.out)
 	word := p.Paint("allowed", cli.Green)
 	switch v.Verdict {
 	case decide.Deny:
 		word = p.Paint("refused", cli.Red) + " with " + v.Errno
 	case decide.NotMediated:
-		word = p.Paint("allowed", cli.Green) + ", not mediated by Landlock"
+		word += ", not mediated by Landlock"
 	}
 	fmt.Fprintf(a.out, "%s: %s: %s\n", cli.Clean(name), cli.Clean(v.Operation), word)
-	if a.quiet {
-		return result
-	}
-	for _, l := range v.Layers {
-		fmt.Fprintf(a.out, "  layer %s lacks %s\n", l.Name, strings.Join(l.Missing, ", "))
-	}
-	for _, r := range v.DecidedBy {
-		fmt.Fprintf(a.out, "  layer %s: %s granted by %s%s\n", r.Layer, strings.Join(r.Rights, ", "), cli.Clean(r.Rule), cli.Clean(place(r)))
-	}
+}
+
+func (a *app) writeNotes(v *decide.Answer) error {
+	var err error
 	for _, n := range v.Notes {
-		fmt.Fprintf(a.out, "  note: %s\n", cli.Clean(n.Text))
+		_, err = io.WriteString(a.out, wrap("  note: ", "    ", strings.Fields(cli.Clean(n.Text))))
 	}
-	return result
+	return err
+}
+
+// lacks says why a layer refuses.
+func lacks(v *decide.Answer, l decide.Layer) string {
+	missing := strings.Join(l.Missing, ", ")
+	switch {
+	case len(l.Missing) == 0:
+		return "it handles fs rights"
+	case v.Errno == "EPERM":
+		return "its scope includes " + missing
+	case v.Errno == "EXDEV" && !contains(l.Missing, "refer"):
+		return missing + " would be gained"
+	}
+	return "no rule grants " + missing
+}
+
+// metText says of a rule of a denying layer what it does grant, or where a
+// layer without any stands.
+func metText(v *decide.Answer, r decide.Rule) string {
+	switch {
+	case r.Rule != "":
+		return fmt.Sprintf("met: %s%s grants %s", r.Rule, place(r), strings.Join(r.Rights, ", "))
+	case v.Errno == "EPERM":
+		return "whatever its rules say" + place(r)
+	}
+	return "no rule of it is met" + place(r)
 }
 
 // place says where a rule stands: " (web.yaml:12, fragment std/base)".
@@ -234,6 +210,8 @@ func place(r decide.Rule) string {
 	switch {
 	case r.File != "" && r.Line > 0:
 		parts = append(parts, fmt.Sprintf("%s:%d", r.File, r.Line))
+	case r.File != "" && r.Field != "":
+		parts = append(parts, r.File, r.Field)
 	case r.Field != "":
 		parts = append(parts, r.Field)
 	}
@@ -244,4 +222,26 @@ func place(r decide.Rule) string {
 		return ""
 	}
 	return " (" + strings.Join(parts, ", ") + ")"
+}
+
+// columns is how wide text is that is made for a terminal.
+const columns = 80
+
+// wrap sets words in lines of at most columns, as far as they can be broken.
+func wrap(first, next string, words []string) string {
+	var b strings.Builder
+	line := first
+	for i, w := range words {
+		switch {
+		case i > 0 && len(line)+1+len(w) > columns:
+			b.WriteString(strings.TrimRight(line, " ") + "\n")
+			line = next + w
+		case i > 0:
+			line += " " + w
+		default:
+			line += w
+		}
+	}
+	b.WriteString(line + "\n")
+	return b.String()
 }

@@ -64,6 +64,6 @@ type Look struct {
 // beginning of the walk (At is "").
 type Step struct {
 	At          string  `json:"at"`          // path, or ports of a rule
-	Rules       []Rule  `json:"rules"`       // met here, Rights those of the asked ones they are the first to grant
+	Rules       []Rule  `json:"rules"`       // met here; Rights are those they are the first to grant of what is asked, [] for none
 	Unfulfilled []Layer `json:"unfulfilled"` // what each layer still lacks after it
 }

@@ -3,6 +3,7 @@ package decide
 import (
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -30,7 +31,14 @@ type inquiry struct {
 	a       *Answer
 	explain bool
 	rules   ground
+
+	programs []link    // of exec: the program and its interpreters
+	granted  []meeting // rows that granted something
+	refused  bool      // a look was a denial
 }
+
+// link is a path and where it leads.
+type link struct{ given, real string }
 
 func (d *Decider) answer(q Question, explain bool) (*Answer, error) {
 	if q.word == "" {
@@ -108,9 +116,11 @@ func (x *inquiry) paths() (err error) {
 			return err
 		}
 	}
+	examine := x.look
 	if x.d.opt.Lexical {
-		x.assume()
-	} else if err := x.look(); err != nil {
+		examine = x.assume
+	}
+	if err := examine(); err != nil {
 		return err
 	}
 	x.op.Path, x.facts.Type = x.old.real, x.typeOf(&x.old)
@@ -162,13 +172,17 @@ func (x *inquiry) conclude(got profile.Answer) {
 		x.a.note(noteCreated, "%s is made all the same before the open is refused", x.op.Path)
 	}
 	if got.Verdict == profile.Allow && x.op.Kind == profile.OpOpen && x.op.Open&profile.OpenWrite != 0 &&
-		x.facts.Type != profile.Directory && got.Optional&profile.FSTruncate == 0 {
+		x.facts.Type <= profile.RegularFile && got.Optional&profile.FSTruncate == 0 {
 		x.a.note(noteNoTruncate, "truncate is not granted: ftruncate(2) on the open file fails with EACCES")
 	}
 }
 
 // conclusion takes one question of the kernel into the answer.
 func (x *inquiry) conclusion(q *profile.Question) {
+	if x.op.Kind == profile.OpMount {
+		x.mount(q)
+		return
+	}
 	l := Look{What: x.what(q), Real: q.Path, Verdict: Allow}
 	left := q.Decision.Unfulfilled.Slice()
 	if !q.Decision.Allowed {
@@ -176,10 +190,6 @@ func (x *inquiry) conclusion(q *profile.Question) {
 	}
 	switch q.Kind {
 	case profile.FS:
-		if x.op.Kind == profile.OpMount {
-			x.take(&l, q.Kind, 0, left, walk{})
-			return
-		}
 		l.Object = x.q.op.Path
 		x.take(&l, profile.FS, q.Request, left, x.rules.walk(q.Path, q.Request))
 	case profile.Net:
@@ -191,6 +201,20 @@ func (x *inquiry) conclusion(q *profile.Question) {
 	}
 }
 
+// mount names the layers that refuse to change mounts. No right is missing in
+// them that a rule could grant.
+func (x *inquiry) mount(q *profile.Question) {
+	l := Look{What: "mount", Rights: []string{}, Verdict: x.a.Verdict, Steps: []Step{}, Layers: []Layer{}}
+	for _, i := range q.Decision.Unfulfilled.Layers() {
+		l.Layers = append(l.Layers, Layer{x.d.p.Layers[i].Name, []string{}})
+		x.decidedBy(x.d.places[i : i+1])
+	}
+	x.a.Layers = append(x.a.Layers, l.Layers...)
+	if x.explain {
+		x.a.Looks = append(x.a.Looks, l)
+	}
+}
+
 // what says what kind of object is looked at.
 func (x *inquiry) what(q *profile.Question) string {
 	switch {
@@ -198,8 +222,6 @@ func (x *inquiry) what(q *profile.Question) string {
 		return "port"
 	case q.Kind == profile.Scope:
 		return "process"
-	case x.op.Kind == profile.OpMount:
-		return "mount"
 	case q.Path != x.op.Path:
 		return "parent"
 	}
@@ -216,19 +238,24 @@ var typeNames = map[profile.FileType]string{
 func (x *inquiry) take(l *Look, kind profile.Kind, req profile.Access, left []profile.Access, w walk) {
 	l.Rights = names(kind, req)
 	l.Layers = []Layer{}
+	if l.Verdict == Deny {
+		x.refuse()
+	}
 	for i, a := range left {
 		if a != 0 {
 			missing := Layer{x.d.p.Layers[i].Name, names(kind, a)}
 			l.Layers = append(l.Layers, missing)
 			x.addLayer(missing)
-			x.a.DecidedBy = append(x.a.DecidedBy, x.d.against(kind, i, w)...)
+			x.decidedBy(x.d.against(kind, i, w))
 		}
 	}
 	if l.Verdict == Allow {
-		x.a.DecidedBy = append(x.a.DecidedBy, x.d.grants(kind, w)...)
-	} else {
-		// What granted before (the parent, the program) is not the reason.
-		x.a.DecidedBy = x.onlyDenying(x.a.DecidedBy)
+		x.decidedBy(x.d.grants(kind, w))
+		for _, m := range w.met {
+			if slices.ContainsFunc(m.cleared, func(a profile.Access) bool { return a != 0 }) {
+				x.granted = append(x.granted, m)
+			}
+		}
 	}
 	x.unknownRights(kind, req)
 	if x.explain {
@@ -237,18 +264,12 @@ func (x *inquiry) take(l *Look, kind profile.Kind, req profile.Access, left []pr
 	}
 }
 
-// onlyDenying leaves the rules of layers that deny.
-func (x *inquiry) onlyDenying(rules []Rule) []Rule {
-	out := []Rule{}
-	for _, r := range rules {
-		for _, l := range x.a.Layers {
-			if l.Name == r.Layer {
-				out = append(out, r)
-				break
-			}
-		}
+// refuse begins a denial: what granted before (the parent, the program) is not
+// the reason.
+func (x *inquiry) refuse() {
+	if !x.refused {
+		x.a.DecidedBy, x.refused = []Rule{}, true
 	}
-	return out
 }
 
 // addLayer adds a denying layer, or rights to it.
@@ -256,7 +277,7 @@ func (x *inquiry) addLayer(l Layer) {
 	for i := range x.a.Layers {
 		if old := &x.a.Layers[i]; old.Name == l.Name {
 			for _, right := range l.Missing {
-				if !contains(old.Missing, right) {
+				if !slices.Contains(old.Missing, right) {
 					old.Missing = append(old.Missing[:len(old.Missing):len(old.Missing)], right)
 				}
 			}
@@ -266,13 +287,16 @@ func (x *inquiry) addLayer(l Layer) {
 	x.a.Layers = append(x.a.Layers, l)
 }
 
-func contains(list []string, s string) bool {
-	for _, e := range list {
-		if e == s {
-			return true
+// decidedBy adds rules, each once.
+func (x *inquiry) decidedBy(rules []Rule) {
+	for _, r := range rules {
+		same := func(o Rule) bool {
+			return o.Layer == r.Layer && o.Rule == r.Rule && o.Line == r.Line && o.Field == r.Field && o.File == r.File && slices.Equal(o.Rights, r.Rights)
+		}
+		if !slices.ContainsFunc(x.a.DecidedBy, same) {
+			x.a.DecidedBy = append(x.a.DecidedBy, r)
 		}
 	}
-	return false
 }
 
 // names is Kind.Names that is never nil.

@@ -26,9 +26,8 @@ func (x *inquiry) exec() error {
 			return notAsked(name, "there is no such "+what, syscall.ENOENT)
 		case f.kind != profile.RegularFile:
 			return notAsked(name, "no regular file", syscall.EACCES)
-		default:
-			noteLink(x, name, &f)
 		}
+		x.programs = append(x.programs, link{name, f.real})
 		x.old = f
 		x.op.Path, x.facts.Type = f.real, f.kind
 		if x.rules, err = x.d.ground(f.real); err != nil {

@@ -207,7 +207,14 @@ func (d *Decider) steps(kind profile.Kind, req profile.Access, path string, w wa
 		if m != nil {
 			for l, a := range m.cleared {
 				left[l] &^= a
-				s.Rules = append(s.Rules, d.rulesAt(kind, m, l, a)...)
+				rules := d.rulesAt(kind, m, l, a)
+				if a == 0 {
+					rules = d.rulesAt(kind, m, l, ^profile.QuietRule)
+					for i := range rules {
+						rules[i].Rights = []string{}
+					}
+				}
+				s.Rules = append(s.Rules, rules...)
 			}
 		}
 		s.Unfulfilled = d.unfulfilled(kind, left)
@@ -231,16 +238,21 @@ func (d *Decider) steps(kind profile.Kind, req profile.Access, path string, w wa
 	return steps
 }
 
-// handled is what a layer of d.p denies unless granted, with the refer that is
-// implied.
+// handled is what a layer of d.p denies unless granted.
 func (d *Decider) handled(kind profile.Kind, layer int) profile.Access {
-	l := &d.p.Layers[layer]
+	return handledBy(d.p, kind, layer)
+}
+
+// handledBy counts in the refer that every layer of a domain with any fs right
+// implies.
+func handledBy(p *profile.Profile, kind profile.Kind, layer int) profile.Access {
+	l := &p.Layers[layer]
 	switch {
 	case kind == profile.Net:
 		return l.Net
 	case kind == profile.Scope:
 		return l.Scope
-	case d.p.HandlesFS():
+	case p.HandlesFS():
 		return l.FS | profile.FSRefer
 	}
 	return 0

@@ -43,6 +43,9 @@ func (x *inquiry) concludeMove(m profile.MoveDecision) {
 	}
 	x.side("from", x.q.op.Path, from, old|profile.FSRefer, m.OldParent.Slice())
 	x.side("to", x.q.op.NewPath, to, new|profile.FSRefer, m.NewParent.Slice())
+	if x.d.opt.ABI == 1 && x.a.Verdict == Deny {
+		x.a.Errno = "EXDEV" // hook_path_rename of linux 5.13 asks for nothing else then
+	}
 	if x.a.Errno != "EXDEV" {
 		return
 	}
@@ -62,9 +65,8 @@ func (x *inquiry) gain(layer int, a profile.Access, object, from, to string) {
 	}
 	name := x.d.p.Layers[layer].Name
 	x.addLayer(Layer{name, names(profile.FS, a)})
-	if len(x.a.Layers) > 0 {
-		x.a.DecidedBy = append(x.onlyDenying(x.a.DecidedBy), x.d.against(profile.FS, layer, x.rules.walk(to, a))...)
-	}
+	x.refuse()
+	x.decidedBy(x.d.against(profile.FS, layer, x.rules.walk(to, a)))
 	x.a.note(noteGain, "in layer %s %s would gain %s: granted beneath %s, but not beneath %s", name, object, strings.Join(names(profile.FS, a), ", "), to, from)
 }
 

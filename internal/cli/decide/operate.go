@@ -2,17 +2,19 @@ package decide
 
 import (
 	"fmt"
+	"sort"
+	"strings"
 	"syscall"
 
 	"policyd.dev/policyd/enforce/profile"
 )
 
 // assume takes objects for what the operation makes sense with.
-func (x *inquiry) assume() {
+func (x *inquiry) assume() error {
 	t := profile.RegularFile
 	switch x.op.Kind {
 	case profile.OpMkdir, profile.OpMknod, profile.OpSymlink:
-		return
+		return nil
 	case profile.OpIoctlDev:
 		t = profile.CharDevice
 	case profile.OpConnectUnix:
@@ -20,9 +22,12 @@ func (x *inquiry) assume() {
 	case profile.OpRmdir:
 		t = profile.Directory
 	}
-	slash := func(p string) bool { return p[len(p)-1] == '/' }
-	if x.op.Open&profile.OpenDirectory != 0 || slash(x.q.op.Path) {
+	folder := func(given, real string) bool { return given[len(given)-1] == '/' || x.d.hasBeneath(real) }
+	if x.op.Open&profile.OpenDirectory != 0 || folder(x.q.op.Path, x.old.real) {
 		t = profile.Directory
+	}
+	if t == profile.Directory && x.op.Open&(profile.OpenWrite|profile.OpenCreate) != 0 {
+		return notAsked(x.q.op.Path, "a directory is not opened for writing", syscall.EISDIR)
 	}
 	x.old.kind = t
 	if x.op.Open&profile.OpenPath == 0 {
@@ -31,13 +36,23 @@ func (x *inquiry) assume() {
 	switch x.op.Kind {
 	case profile.OpExchange:
 		x.new.kind = profile.RegularFile
-		if slash(x.q.op.NewPath) {
+		if folder(x.q.op.NewPath, x.new.real) {
 			x.new.kind = profile.Directory
 		}
 		x.a.note(noteAssumed, "%s is taken for a %s%s", x.q.op.NewPath, assumedNames[x.new.kind], x.slashHint(x.new.kind))
 	case profile.OpRename:
 		x.a.note(noteAssumed, "%s is taken for free; to replace a file there needs remove_file on its directory as well", x.q.op.NewPath)
 	}
+	return nil
+}
+
+// hasBeneath tells whether a rule stands beneath a path, which then is a directory.
+func (d *Decider) hasBeneath(path string) bool {
+	if path == "/" {
+		return true
+	}
+	i := sort.Search(len(d.p.Paths), func(i int) bool { return d.p.Paths[i].Path >= path+"/" })
+	return i < len(d.p.Paths) && strings.HasPrefix(d.p.Paths[i].Path, path+"/")
 }
 
 func (x *inquiry) slashHint(t profile.FileType) string {
@@ -56,7 +71,6 @@ var assumedNames = map[profile.FileType]string{
 // is an error, what it refuses after that a note.
 func (x *inquiry) look() error {
 	f := &x.old
-	noteLink(x, x.q.op.Path, f)
 	dir := f.kind == profile.Directory
 	switch k := x.op.Kind; k {
 	case profile.OpOpen, profile.OpIoctlDev:
@@ -109,7 +123,6 @@ func (x *inquiry) look() error {
 
 // lookMove examines both ends of a rename, exchange or link.
 func (x *inquiry) lookMove() error {
-	noteLink(x, x.q.op.NewPath, &x.new)
 	if !x.old.exists() {
 		return notAsked(x.q.op.Path, "it does not exist", syscall.ENOENT)
 	}

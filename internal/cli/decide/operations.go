@@ -80,22 +80,34 @@ func wordList() string {
 // unknownWord names the operations nearest to a word that is none.
 func unknownWord(word string) error {
 	var near []string
-	best := 3 // more changes than that make another word
 	for i := range operations {
-		w := operations[i].Word
-		switch d := distance(word, w); {
-		case len(word) >= 3 && strings.Contains(w, word):
-			near = append(near, w)
-		case d < best:
-			near, best = append(near[:0], w), d
-		case d == best && d < 3:
+		if w := operations[i].Word; len(word) >= 3 && strings.Contains(w, word) {
 			near = append(near, w)
 		}
+	}
+	if len(near) == 0 {
+		near = nearest(word)
 	}
 	if len(near) > 0 {
 		return fmt.Errorf("%w: unknown operation %.40q: did you mean %s?", ErrQuestion, word, strings.Join(near, " or "))
 	}
 	return fmt.Errorf("%w: unknown operation %.40q: want one of %s", ErrQuestion, word, wordList())
+}
+
+// nearest gives the operations that differ from a word the least, if it is at
+// most by two letters.
+func nearest(word string) (near []string) {
+	best := 2
+	for i := range operations {
+		w := operations[i].Word
+		switch d := distance(word, w); {
+		case d < best:
+			near, best = []string{w}, d
+		case d == best:
+			near = append(near, w)
+		}
+	}
+	return near
 }
 
 // distance is how many letters are to be put in, taken out or replaced.

@@ -1,0 +1,230 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"policyd.dev/policyd/enforce/landlock"
+	"policyd.dev/policyd/enforce/profile"
+	"policyd.dev/policyd/internal/cli"
+	"policyd.dev/policyd/internal/cli/decide"
+	"policyd.dev/policyd/internal/policy"
+)
+
+// decision is what check and explain decide by.
+type decision struct {
+	files, sets []string
+	profile     string
+	abi         int
+	lexical     bool
+}
+
+func (d *decision) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringArrayVarP(&d.files, "file", "f", nil, "decide by the policy of this file instead; may be repeated for its fragments")
+	f.StringVar(&d.profile, "profile", "", "decide by this compiled profile instead (see compile)")
+	f.StringArrayVar(&d.sets, "set", nil, "value of a parameter, NAME=VALUE; may be repeated")
+	f.IntVar(&d.abi, "abi", 0, "decide as a kernel of this Landlock ABI (default: this kernel's; with --lexical the policy's)")
+	f.BoolVar(&d.lexical, "lexical", false, "decide on the text of paths alone, for policies of other machines")
+}
+
+// split parts the arguments into a reference and the words of a question.
+func (d *decision) split(cmd *cobra.Command, args []string) (ref string, words []string, err error) {
+	want := 1
+	if len(d.files) > 0 || d.profile != "" {
+		want = 0
+	}
+	n := cmd.ArgsLenAtDash()
+	switch {
+	case len(d.files) > 0 && d.profile != "":
+		return "", nil, errors.New("-f and --profile: only one of them")
+	case n > 0 && want == 0:
+		return "", nil, errors.New("REF and -f or --profile: only one of them")
+	case n > 1:
+		return "", nil, fmt.Errorf("%q before -- is too much: want REF", args[1])
+	case want == 1 && (len(args) == 0 || n == 0):
+		return "", nil, errors.New("REF (or -f FILE, or --profile FILE) is missing")
+	}
+	if want == 1 {
+		ref = args[0]
+	}
+	return ref, args[want:], nil
+}
+
+// decider loads what the flags and the reference say.
+func (d *decision) decider(a *app, cmd *cobra.Command, ref string) (*decide.Decider, *compiled, error) {
+	if d.abi < 0 || d.abi > profile.MaxABI {
+		return nil, nil, cli.Usage(fmt.Errorf("--abi %d: want 1 to %d", d.abi, profile.MaxABI))
+	}
+	set, err := pairs("--set", d.sets)
+	if err != nil {
+		return nil, nil, err
+	}
+	var c *compiled
+	if d.profile != "" {
+		if len(set) > 0 {
+			return nil, nil, cli.Usage(errors.New("--set: a compiled profile has no parameters left"))
+		}
+		c, err = a.readProfile(d.profile)
+	} else {
+		c, err = a.load(cmd.Context(), ref, d.files, set, false)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	o := decide.Options{ABI: d.abi, Errata: decide.AllErrata(), Lexical: d.lexical}
+	if o.Base, err = os.Getwd(); err != nil {
+		return nil, nil, err
+	}
+	if d.abi == 0 && d.lexical {
+		o.ABI = c.profile.ABI
+	}
+	sup := landlock.Support{}
+	if o.ABI == 0 {
+		if sup = landlock.Probe(); sup.Err != nil {
+			return nil, nil, fmt.Errorf("this kernel cannot enforce any policy (--abi N answers for another): %w", sup.Err)
+		}
+		o.ABI, o.Errata = sup.ABI, sup.Errata
+	}
+	dec, err := decide.New(c.profile, c.origins, o)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", c.name, err)
+	}
+	if sup.ABI != 0 {
+		if err := startable(c, sup); err != nil {
+			return nil, nil, err
+		}
+	}
+	return dec, c, nil
+}
+
+// readProfile reads a compiled profile from a file.
+func (a *app) readProfile(name string) (*compiled, error) {
+	in := a.in
+	if name != cli.Stdin {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		in = f
+	}
+	b, err := io.ReadAll(io.LimitReader(in, maxProfile+1))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	if len(b) > maxProfile {
+		return nil, fmt.Errorf("%s: larger than %s", name, size(maxProfile))
+	}
+	p, err := profile.Decode(b)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	c := &compiled{name: name, profile: p, encoded: b, digest: profile.Digest(b)}
+	if p.Name != "" {
+		c.name = p.Name
+	}
+	return c, nil
+}
+
+// startable tells what else keeps a program from being started under a profile
+// here. Paths that only policyd may look at are its business.
+func startable(c *compiled, sup landlock.Support) error {
+	rs, err := landlock.Build(c.profile, sup)
+	switch {
+	case err == nil:
+		rs.Release()
+	case !errors.Is(err, os.ErrPermission):
+		return fmt.Errorf("%s: %w:\n%w", c.name, decide.ErrNotEnforceable, err)
+	}
+	return nil
+}
+
+// question reads the words of a question; a wrong one is wrong usage.
+func question(words []string) (decide.Question, error) {
+	q, err := decide.Parse(words)
+	if err != nil {
+		return q, cli.Usage(err)
+	}
+	return q, nil
+}
+
+// ask has one question answered, with the walk or without.
+func ask(dec *decide.Decider, q decide.Question, explain bool) (*decide.Answer, error) {
+	answer := dec.Answer
+	if explain {
+		answer = dec.Explain
+	}
+	v, err := answer(q)
+	switch {
+	case errors.Is(err, decide.ErrQuestion):
+		return nil, cli.Usage(err)
+	case errors.Is(err, os.ErrNotExist) && q.Kind() == profile.OpExec && !strings.Contains(q.Path(), "/"):
+		return nil, fmt.Errorf("%w (give the program's path: PATH is not searched)", err)
+	}
+	return v, err
+}
+
+// operationsHelp is the table of operations for a command's help.
+func operationsHelp() string {
+	var b strings.Builder
+	b.WriteString("Operations:\n")
+	for _, u := range decide.Operations() {
+		fmt.Fprintf(&b, "  %s\n      %s\n", u.String(), u.Help)
+	}
+	return b.String()
+}
+
+// completeQuestion completes a reference, then the words of an operation.
+func (a *app) completeQuestion(d *decision) completer {
+	refs := a.completeRefs(policy.KindPolicy)
+	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+		if len(d.files) == 0 && d.profile == "" {
+			if len(args) == 0 {
+				return refs(cmd, args, typed)
+			}
+			args = args[1:]
+		}
+		if len(args) == 0 {
+			var out []string
+			for _, u := range decide.Operations() {
+				if strings.HasPrefix(u.Word, typed) {
+					out = append(out, u.Word+"\t"+u.Help)
+				}
+			}
+			return out, cobra.ShellCompDirectiveNoFileComp
+		}
+		for _, u := range decide.Operations() {
+			if u.Word == args[0] {
+				return completeWord(u, len(args)-1)
+			}
+		}
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// completeWord offers what may stand as the n-th word behind an operation's.
+func completeWord(u decide.Usage, n int) ([]string, cobra.ShellCompDirective) {
+	wants := strings.Fields(u.Args)
+	if n >= len(wants) {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	want := strings.Trim(wants[n], "[]")
+	if strings.HasSuffix(want, "PATH") {
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+	if !strings.Contains(want, "|") {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var out []string
+	for _, w := range strings.Split(want, "|") {
+		w, _, _ = strings.Cut(w, "[")
+		out = append(out, w)
+	}
+	return out, cobra.ShellCompDirectiveNoFileComp
+}

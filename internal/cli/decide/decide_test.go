@@ -1,0 +1,222 @@
+package decide
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"policyd.dev/policyd/enforce/profile"
+)
+
+func TestLive(t *testing.T) {
+	dir := tree(t)
+	p := build(t, []profile.Layer{layer("host", everything, profile.NetBindTCP), layer("app", read|profile.FSExecute|profile.FSWriteFile, 0)}, []rule{
+		{0, "/", profile.FSExecute, profile.Fail},
+		{0, dir + "/alias", read | profile.FSWriteFile | profile.FSTruncate | profile.FSMakeReg, profile.Fail}, // a symbolic link to data
+		{0, dir + "/other/hard", read | profile.FSRemoveFile, profile.Fail},                                    // one inode with secret; read_dir does not count on a file
+		{0, dir + "/none", read, profile.Skip},
+		{1, "/", read | profile.FSExecute, profile.Fail},
+	}, profile.PortRow{First: 80, Last: 90, Access: []profile.Access{profile.NetBindTCP, 0}})
+	d := newDecider(t, p, Options{Base: dir + "/other"})
+	if !slices.Equal(d.Skipped, []string{dir + "/none"}) {
+		t.Errorf("skipped %q", d.Skipped)
+	}
+	for _, c := range []struct{ line, errno, layers string }{
+		{"open DIR/data/deep/file r", "", ""},
+		{"open DIR/alias/deep/file r", "", ""},
+		{"open DIR/alias/../data/./deep//file r", "", ""},
+		{"open ../data/deep/file r", "", ""},
+		{"open secret r", "", ""},
+		{"open DIR/data/deep/file w", "EACCES", "app:write_file"},
+		{"open DIR/data/deep/file rw", "EACCES", "app:write_file"},
+		{"open DIR/data r", "", ""},
+		{"open DIR/other rd", "EACCES", "host:read_dir"},
+		{"open DIR/other/secret r", "", ""}, // by its other name
+		{"open DIR/data/link r", "", ""},    // a link out of data, to secret
+		{"open DIR/data/new w", "EACCES", "app:write_file"},
+		{"open DIR/data/new rc", "", ""},
+		{"open DIR/data/dangling rc", "EACCES", "host:make_reg"}, // makes other/new
+		{"open DIR/other/new wc", "EACCES", "host:make_reg"},
+		{"open DIR/other/tool p", "", ""},
+		{"open /etc/passwd r", "EACCES", "host:read_file"},
+		{"truncate DIR/data/link", "EACCES", "host:truncate"},
+		{"truncate DIR/data/deep/file", "", ""},
+		{"unlink DIR/other/hard", "EACCES", "host:remove_file"},
+		{"mkdir DIR/data/n", "EACCES", "host:make_dir"},
+		{"mknod DIR/data/n reg", "", ""},
+		{"mknod DIR/data/link reg", "", ""}, // its place, not what it leads to
+		{"symlink DIR/data/n", "EACCES", "host:make_sym"},
+		{"rmdir DIR/data/deep", "EACCES", "host:remove_dir"},
+		{"rename DIR/data/deep/file DIR/data/deep/n", "EACCES", "host:remove_file"},
+		{"link DIR/data/deep/file DIR/data/deep/n", "", ""},
+		{"link DIR/data/deep/file DIR/data/n", "EXDEV", "host:refer app:refer"},
+		{"exec DIR/data/interp", "", ""},
+		{"exec DIR/other/tool", "EACCES", "host:read_file"},
+		{"bind tcp 80", "", ""},
+		{"bind tcp 91", "EACCES", "host:bind_tcp"},
+		{"connect tcp 443", "", ""}, // no layer handles it
+		{"bind udp 53", "", ""},
+		{"signal out", "", ""},
+		{"mount", "EPERM", "host: app:"},
+		{"stat /etc/shadow", "", ""},
+		{"chmod none", "", ""},
+	} {
+		t.Run(c.line, func(t *testing.T) {
+			v := ask(t, d, strings.ReplaceAll(c.line, "DIR", dir))
+			if v.Errno != c.errno || summary(v.Layers) != c.layers {
+				t.Errorf("%s %s by %q, want %s by %q", v.Verdict, v.Errno, summary(v.Layers), c.errno, c.layers)
+			}
+		})
+	}
+	v := ask(t, d, "open "+dir+"/alias/deep/file r")
+	if r := v.DecidedBy; len(r) != 2 || r[0].Rule != dir+"/alias" || r[0].File != "p.yaml" || r[0].Line == 0 || r[1].Rule != "/" || r[1].Layer != "app" {
+		t.Errorf("granted by %+v", r)
+	}
+	if l := v.Looks[0]; l.Real != dir+"/data/deep/file" || l.What != "file" {
+		t.Errorf("look %+v", l)
+	}
+	v = ask(t, d, "open "+dir+"/data/new w")
+	if r := v.DecidedBy; len(r) != 1 || r[0].Rule != "/" || r[0].Layer != "app" || !slices.Contains(r[0].Rights, "read_file") {
+		t.Errorf("denied by %+v", r)
+	}
+	v = ask(t, d, "mount")
+	if r := v.DecidedBy; len(r) != 2 || r[0].Rule != "" || r[0].Layer != "host" || r[0].Field != "spec.layers[0]" {
+		t.Errorf("denied by %+v", r)
+	}
+}
+
+func TestLexical(t *testing.T) {
+	p := build(t, []profile.Layer{layer("l", everything, 0)}, []rule{
+		{0, "/srv", read, profile.Fail},
+		{0, "/srv/in", profile.FSMakeReg | profile.FSRemoveFile | profile.FSRefer | profile.FSWriteFile, profile.Fail},
+		{0, "/srv/out", profile.FSMakeReg | profile.FSMakeDir | profile.FSRemoveDir | profile.FSRefer, profile.Fail},
+		{0, "/dev/tty", profile.FSReadFile | profile.FSIoctlDev, profile.Fail},
+		{0, "/run/s", profile.FSResolveUnix, profile.Fail},
+	})
+	d := newDecider(t, p, Options{Lexical: true, Errata: []int{}})
+	for line, want := range map[string]string{
+		"open /srv/x r":                 "",
+		"open /srv r":                   "", // a directory: there are rules beneath
+		"open /dev r":                   "EACCES l:read_dir",
+		"open /dev/ r":                  "EACCES l:read_dir",
+		"open /srv/ r":                  "",
+		"open /srv/x/../../etc/x r":     "EACCES l:read_file",
+		"open /srv/in/x w":              "",
+		"open /srv/in/x rwt":            "EACCES l:truncate",
+		"open /srv/in/x wc":             "",
+		"exec /srv/x":                   "EACCES l:execute",
+		"rename /srv/in/x /srv/out/x":   "",
+		"rename /srv/out/x /srv/in/x":   "EACCES l:remove_file",
+		"rename /srv/out/x/ /srv/out/y": "",
+		"link /srv/out/x /srv/in/x":     "EXDEV l:write_file", // it would gain that
+		"exchange /srv/in/x /srv/out/x": "EACCES l:remove_file",
+		"ioctl-dev /dev/tty":            "",
+		"ioctl-dev /dev/tty w":          "EACCES l:write_file",
+		"connect-unix /run/s":           "",
+		"connect-unix /run/t":           "EACCES l:resolve_unix",
+		"rmdir /srv/out/x":              "",
+		"unlink /srv/out/x":             "EACCES l:remove_file",
+	} {
+		v := ask(t, d, line)
+		if got := strings.TrimSpace(v.Errno + " " + summary(v.Layers)); got != want {
+			t.Errorf("%s: %q, want %q", line, got, want)
+		}
+		if !strings.Contains(codes(v), noteLexical) {
+			t.Errorf("%s: notes %s", line, codes(v))
+		}
+	}
+}
+
+func TestExecLooksAtInterpreters(t *testing.T) {
+	dir := tree(t)
+	p := build(t, []profile.Layer{layer("l", read|profile.FSExecute, 0)}, []rule{{0, dir + "/other", read | profile.FSExecute, profile.Fail}})
+	d := newDecider(t, p, Options{})
+	v := ask(t, d, "exec "+dir+"/other/tool")
+	if v.Verdict != Deny || len(v.Looks) != 2 || v.Looks[1].What != "interpreter" || v.Looks[1].Object != dir+"/data/interp" || len(v.DecidedBy) != 1 || v.DecidedBy[0].Rule != "" {
+		t.Errorf("%+v", v)
+	}
+}
+
+// A right the kernel does not know is not denied by it.
+func TestOlderKernel(t *testing.T) {
+	p := build(t, []profile.Layer{layer("old", 0, profile.NetBindUDP), layer("l", profile.FSReadFile, profile.NetBindUDP|profile.NetBindTCP)}, nil)
+	p.Degrade = true
+	d := newDecider(t, p, Options{ABI: 4})
+	v := ask(t, d, "bind udp 53")
+	if !v.Allowed() || len(d.Lost) == 0 || codes(v) != noteNotEnforced || !strings.Contains(v.Notes[0].Text, "ABI 10") {
+		t.Errorf("%+v, lost %v", v, d.Lost)
+	}
+	if v := ask(t, d, "bind tcp 53"); summary(v.Layers) != "l:bind_tcp" {
+		t.Errorf("%+v", v)
+	}
+	p.Degrade = false
+	if _, err := New(p, nil, Options{ABI: 4}); !errors.Is(err, ErrNotEnforceable) || !strings.Contains(err.Error(), "bind_udp") {
+		t.Errorf("required, but: %v", err)
+	}
+	// linux 5.13 moves nothing between directories.
+	p = build(t, []profile.Layer{layer("l", profile.FSReadFile|profile.FSMakeReg, 0)}, nil)
+	d = newDecider(t, p, Options{ABI: 1, Lexical: true})
+	for line, want := range map[string]string{"link /a/x /b/x": "EXDEV", "link /a/x /a/y": "EACCES"} {
+		if v := ask(t, d, line); v.Errno != want {
+			t.Errorf("%s: %s, want %s", line, v.Errno, want)
+		}
+	}
+}
+
+func TestNothingStarts(t *testing.T) {
+	p := build(t, []profile.Layer{layer("l", profile.FSReadFile, 0)}, []rule{{0, "/nonexistent/x", profile.FSReadFile, profile.Fail}, {0, "/nonexistent/y", profile.FSReadFile, profile.Fail}})
+	_, err := New(p, nil, Options{ABI: 7})
+	if !errors.Is(err, ErrNotEnforceable) || !strings.Contains(err.Error(), "/nonexistent/x") || !strings.Contains(err.Error(), "/nonexistent/y") {
+		t.Errorf("%v", err)
+	}
+	for _, abi := range []int{-1, 0, profile.MaxABI + 1} {
+		if _, err := New(p, nil, Options{ABI: abi}); err == nil {
+			t.Errorf("ABI %d is taken", abi)
+		}
+	}
+}
+
+// What the kernel refuses before it asks Landlock is no verdict.
+func TestNotAsked(t *testing.T) {
+	dir := tree(t)
+	if err := syscall.Mkfifo(dir+"/fifo", 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("loop", dir+"/loop"); err != nil {
+		t.Fatal(err)
+	}
+	d := newDecider(t, build(t, []profile.Layer{layer("l", profile.FSReadFile, 0)}, nil), Options{})
+	for line, is := range map[string]error{
+		"open /etc w":                  syscall.EISDIR,
+		"open DIR/data/interp rd":      syscall.ENOTDIR,
+		"open DIR/data/interp/x r":     syscall.ENOTDIR,
+		"open DIR/loop r":              syscall.ELOOP,
+		"open relative r":              ErrQuestion,
+		"exec /etc":                    syscall.EACCES,
+		"exec DIR/fifo":                syscall.EACCES,
+		"exec /nonexistent/x":          os.ErrNotExist,
+		"truncate /etc":                syscall.EISDIR,
+		"truncate DIR/fifo":            syscall.EINVAL,
+		"connect-unix DIR/data/interp": syscall.ECONNREFUSED,
+		"rename DIR/none DIR/n":        syscall.ENOENT,
+		"rename DIR/fifo DIR/none/n":   syscall.ENOENT,
+		"exchange DIR/fifo DIR/none":   syscall.ENOENT,
+		"rename DIR/fifo /proc/fifo":   syscall.EXDEV,
+		"rename / DIR/x":               syscall.EBUSY,
+		"mkdir /":                      ErrNotAsked,
+	} {
+		q, err := ParseLine(strings.ReplaceAll(line, "DIR", dir))
+		if err == nil {
+			_, err = d.Answer(q)
+		}
+		if !errors.Is(err, is) {
+			t.Errorf("%s: %v, want %v", line, err, is)
+		}
+	}
+	if _, err := d.Answer(Question{}); !errors.Is(err, ErrQuestion) {
+		t.Errorf("no question: %v", err)
+	}
+}
