@@ -16,19 +16,40 @@ import (
 )
 
 func newDiff(a *app) *cobra.Command {
-	return &cobra.Command{
+	var semantic bool
+	var sets []string
+	var abi int
+	cmd := &cobra.Command{
 		Use:   "diff A B",
-		Short: "Compare two versions or files",
+		Short: "Compare two versions or files, as text or by what they allow",
 		Long: "diff compares what two documents say, in canonical YAML: comments, order of keys and layout do\n" +
 			"not count. A and B are versions (web@2, fragment/site/base) or files (with a / or .yaml in the\n" +
-			"name, or -). Exit code 0: equal, 1: different, 2: could not be compared.",
-		Example:           "  policyctl diff web@2 web@3\n  policyctl diff web ./web.yaml",
+			"name, or -). Exit code 0: equal, 1: different, 2: could not be compared.\n\n" +
+			"With --semantic it compares what two policies allow: rights gained (+) and lost (-) by B, per path\n" +
+			"and all beneath, port, scope, mount and move between folders, and the rule or layer that made the\n" +
+			"difference. Rules in another order, split, merged or renamed layers and rules that grant nothing new\n" +
+			"are no difference. What is logged, and what may keep a program from starting, is told apart (~).\n" +
+			"A and B are versions of policies, files or folders of YAML (a policy and its fragments), or compiled\n" +
+			"profiles (see compile): a name with .profile or .yaml at its end or with a / is a file, and a file\n" +
+			"that begins with the byte 0x89 is a profile. A value of --set goes to whichever has the parameter.\n" +
+			"Exit code 0: equal, 1: different, nothing gained, 3: something gained, 2: could not be compared.",
+		Example: "  policyctl diff web@2 web@3\n" +
+			"  policyctl diff web ./web.yaml\n" +
+			"  policyctl diff --semantic web@stable ./web.yaml --set state=/srv/web\n" +
+			"  policyctl diff --semantic -o json old.profile new.profile\n" +
+			"  policyctl diff --semantic -q main/web.yaml ./web.yaml; test $? -le 1 || exit 1   # in CI: no new rights",
 		Args:              exactly("A", "B"),
 		Annotations:       map[string]string{exitRuleKey: exitAnswers},
 		ValidArgsFunction: a.completeAnyRefs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if args[0] == cli.Stdin && args[1] == cli.Stdin {
 				return cli.Usage(errors.New("standard input can be only one of the two"))
+			}
+			if semantic {
+				return a.semantic(cmd.Context(), args, sets, abi)
+			}
+			if cmd.Flags().Changed("set") || cmd.Flags().Changed("abi") {
+				return cli.Usage(errors.New("--set and --abi are for --semantic"))
 			}
 			var text [2][]byte
 			for i, what := range args {
@@ -41,6 +62,11 @@ func newDiff(a *app) *cobra.Command {
 			return a.showDiff(diff.Diff(args[0], text[0], args[1], text[1]))
 		},
 	}
+	f := cmd.Flags()
+	f.BoolVar(&semantic, "semantic", false, "compare what the policies allow")
+	f.StringArrayVar(&sets, "set", nil, "with --semantic: value of a parameter, NAME=VALUE; may be repeated")
+	f.IntVar(&abi, "abi", 0, "with --semantic: on a kernel of this Landlock ABI (default: the newer of the two policies')")
+	return cmd
 }
 
 // showDiff prints a unified diff; exit code 1 says that there was one.
