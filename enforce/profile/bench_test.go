@@ -2,6 +2,7 @@ package profile
 
 import (
 	"fmt"
+	"runtime"
 	"testing"
 )
 
@@ -94,16 +95,55 @@ func BenchmarkDecode(b *testing.B) {
 	}
 }
 
+// BenchmarkIndex is the cost of a rule in the indexed form, of time and memory,
+// besides the profile itself (profile-B/rule): each rule has a row of its own.
 func BenchmarkIndex(b *testing.B) {
-	for _, rows := range benchSizes {
-		b.Run(fmt.Sprintf("rows=%d", rows), func(b *testing.B) {
-			p := benchProfile(b, rows)
-			for b.Loop() {
-				NewIndex(p)
-			}
-			perRow(b, rows)
-		})
+	for _, layers := range []int{1, benchLayers} {
+		for _, rules := range []int{10_000, 100_000, 1_000_000} {
+			b.Run(fmt.Sprintf("layers=%d/rules=%d", layers, rules), func(b *testing.B) {
+				before := heap()
+				p := spreadProfile(b, layers, rules)
+				between := heap()
+				ix := NewIndex(p)
+				after := heap()
+				for b.Loop() {
+					NewIndex(p)
+				}
+				each := float64(rules)
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/each, "ns/rule")
+				b.ReportMetric((after-between)/each, "B/rule")
+				b.ReportMetric((between-before)/each, "profile-B/rule")
+				runtime.KeepAlive(ix)
+			})
+		}
 	}
+}
+
+// spreadProfile has rules spread over the layers, each on its own path.
+func spreadProfile(b *testing.B, layers, rules int) *Profile {
+	of := make([]Layer, layers)
+	for i := range of {
+		of[i] = Layer{Name: fmt.Sprint("layer-", i), FS: Handled(FS, 9)}
+	}
+	builder := NewBuilder(of)
+	builder.Grow(rules)
+	for i, path := range benchPaths(rules) {
+		builder.AddPath(i%layers, path, FSReadFile|FSReadDir, false, Skip)
+	}
+	p, err := Decode(mustBuild(b, builder).Encode()) // as it comes to whoever decides
+	if err != nil {
+		b.Fatal(err)
+	}
+	return p
+}
+
+// heap gives the bytes in use.
+func heap() float64 {
+	runtime.GC()
+	runtime.GC() // what the first one has finalized
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return float64(m.HeapAlloc)
 }
 
 func BenchmarkFlatten(b *testing.B) {

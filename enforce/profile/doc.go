@@ -12,7 +12,7 @@
 //	encode.go, decode.go, limits.go          the bytes (docs/profile-format.md)
 //	operation.go, operate.go                 what an operation asks of the kernel
 //	decide.go, refer.go, explain.go          the kernel's algorithm
-//	index.go, united.go                      the same answers from united rows
+//	index.go, united.go, pathtable.go        the same answers from united rows
 //	tree.go, spot.go                         the same on objects, to which rules are bound
 //	require.go                               what a kernel of some ABI lacks
 //	flatten.go                               many layers as one

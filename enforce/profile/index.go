@@ -9,18 +9,17 @@ import "strings"
 type Index struct {
 	united  united // by row of the profile
 	p       *Profile
-	byPath  map[string]int32
-	longest int     // bytes of the longest path in byPath
+	paths   pathTable
+	longest int     // bytes of the longest path in it
 	up      []int32 // a row's nearest row above it, or -1
 }
 
 // NewIndex unites the rows of a valid profile, in time and memory linear in
 // their number.
 func NewIndex(p *Profile) *Index {
-	ix := &Index{p: p, united: newUnited(p, len(p.Paths)), byPath: make(map[string]int32, len(p.Paths)), up: p.rowsAbove()}
+	ix := &Index{p: p, united: newUnited(p, len(p.Paths)), paths: newPathTable(p.Paths), up: p.rowsAbove()}
 	for i := range p.Paths {
 		row := &p.Paths[i]
-		ix.byPath[row.Path] = int32(i)
 		ix.longest = max(ix.longest, len(row.Path))
 		ix.united.add(row.Access, ix.up[i]) // a path sorts after those above it, so they are united already
 	}
@@ -105,7 +104,7 @@ func (ix *Index) deepest(path string) int32 {
 		if len(path) > ix.longest {
 			continue
 		}
-		if row, ok := ix.byPath[path]; ok {
+		if row := ix.paths.find(path); row >= 0 {
 			return row
 		}
 	}
