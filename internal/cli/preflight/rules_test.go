@@ -79,7 +79,7 @@ func TestMissingRulesAreEnough(t *testing.T) {
 			}
 		}
 		// The rule on the link /bin/sh is one on the shell behind it.
-		want := []string{fmt.Sprintf("a[execute read_file][%s /bin/sh]", script), fmt.Sprintf("b[execute read_file][%s]", script), "b[execute][/bin/sh]"}
+		want := []string{fmt.Sprintf("a[execute read_file] [%s /bin/sh]", script), fmt.Sprintf("b[execute read_file] [%s]", script), "b[execute] [/bin/sh]"}
 		if !slices.Equal(got, want) {
 			t.Errorf("rules %q, want %q", got, want)
 		}
