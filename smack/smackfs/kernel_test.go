@@ -33,5 +33,6 @@ func TestKernel(t *testing.T) {
 			}
 			testSideBySide(t, model, kernel, 1, 2500)
 		})
+		t.Run("load", func(t *testing.T) { loadTests(t, kernel) })
 	})
 }

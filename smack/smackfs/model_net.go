@@ -41,7 +41,7 @@ func (fs *modelFS) writeCipso(f *modelFile, p []byte, fixed bool) (int, error) {
 		if at > len(p) {
 			return 0, unix.EOVERFLOW
 		}
-		s := scan(p[at:])
+		s := fs.m.kernel.scan(p[at:])
 		v := s.number(10, signed)
 		if signed {
 			v = uint64(int64(int32(v)))
@@ -123,14 +123,14 @@ func writeNet4(fs *modelFS, f *modelFile, p []byte) (int, error) {
 		}
 		return v
 	}
-	s := scan(p)
+	s := fs.m.kernel.scan(p)
 	addr := host(s)
 	s.lit('/')
 	bits := uint32(s.number(10, false))
 	s.lit(' ')
 	word := s.word()
 	if s.n != 6 {
-		s = scan(p)
+		s = fs.m.kernel.scan(p)
 		addr, bits = host(s), 32
 		s.lit(' ')
 		if word = s.word(); s.n != 5 {
@@ -213,7 +213,7 @@ func writeNet6(fs *modelFS, f *modelFile, p []byte) (int, error) {
 		}
 	}
 	bits := uint32(128)
-	s := scan(p)
+	s := fs.m.kernel.scan(p)
 	host(s)
 	s.lit('/')
 	if v := s.number(10, false); !s.bad {
@@ -222,7 +222,7 @@ func writeNet6(fs *modelFS, f *modelFile, p []byte) (int, error) {
 	s.lit(' ')
 	word := s.word()
 	if s.n != 10 {
-		s = scan(p)
+		s = fs.m.kernel.scan(p)
 		host(s)
 		s.lit(' ')
 		if word = s.word(); s.n != 9 {

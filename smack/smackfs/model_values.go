@@ -54,8 +54,8 @@ func kstrtoi(p []byte) (int, error) {
 }
 
 // sscanInt is sscanf(p, "%d") into an int.
-func sscanInt(p []byte) (int, error) {
-	s := scan(p)
+func (k ModelKernel) sscanInt(p []byte) (int, error) {
+	s := k.scan(p)
 	v := int(int32(s.number(10, true)))
 	if s.n != 1 {
 		return 0, unix.EINVAL
@@ -107,7 +107,7 @@ func writeLevel(of func(*Model) *int) modelWrite {
 			if len(p) == 0 || len(p) >= 80 {
 				return 0, unix.EINVAL
 			}
-			to, err = sscanInt(p)
+			to, err = fs.m.kernel.sscanInt(p)
 		} else {
 			var v uint64
 			v, err = kstrtou(p, maxLevel, 10)
@@ -139,7 +139,7 @@ func writeSmall(of func(*Model) *int, most int, atStart bool) modelWrite {
 		}
 		parse := kstrtoi
 		if fs.m.kernel.Old {
-			parse = sscanInt
+			parse = fs.m.kernel.sscanInt
 			if len(p) == 0 || len(p) >= 32 {
 				return 0, unix.EINVAL
 			}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -222,7 +223,7 @@ func (m *opMaker) list() string {
 	return strings.Join(s, m.pick(" ", " ", "  ", "\n")) + m.pick("", "", " ", "\n", "\x00")
 }
 
-// privileged operations leave the caller its privilege: onlycap stays empty or holds the floor label.
+// op leaves the caller its privilege: onlycap stays empty or holds the floor label.
 func (m *opMaker) op() kernelOp {
 	twin := m.r.IntN(20) == 0
 	switch m.r.IntN(24) {
@@ -255,7 +256,12 @@ func (m *opMaker) op() kernelOp {
 	case 22:
 		return kernelOp{file: fileRelabel, data: m.list(), twin: twin}
 	default:
-		return kernelOp{file: fileOnlycap, data: m.pick("_ ", "_\n", "_/x ", "", "- ", "/ ") + m.list(), twin: twin}
+		data := m.pick("_ ", "_\n", "_/x ", "", "- ", "/ ") + m.list()
+		list, ok := NewModel(ModelKernel{}).labelList([]byte(data))
+		if ok && len(list) > 0 && !slices.ContainsFunc(list, func(l *modelLabel) bool { return l.name == "_" }) {
+			data = "_ " + data
+		}
+		return kernelOp{file: fileOnlycap, data: data, twin: twin}
 	}
 }
 

@@ -1,6 +1,6 @@
 package smackfs
 
-import "bytes"
+import "math"
 
 // isSpace is the kernel's isspace(): ASCII's six and the byte 0xA0.
 func isSpace(c byte) bool {
@@ -18,13 +18,12 @@ type scanner struct {
 	n int // conversions made
 	// bad stops everything after the first conversion or literal that did not match
 	bad bool
+	// wrap says that digits beyond 64 bits wrap, as in 6.1; later kernels take the greatest number instead.
+	wrap bool
 }
 
-func scan(b []byte) *scanner {
-	if i := bytes.IndexByte(b, 0); i >= 0 {
-		b = b[:i]
-	}
-	return &scanner{b: b}
+func (k ModelKernel) scan(b []byte) *scanner {
+	return &scanner{b: cString(b), wrap: k.Old}
 }
 
 func (s *scanner) spaces() {
@@ -64,7 +63,7 @@ func digit(c byte, base uint64) (uint64, bool) {
 	return v, v < base
 }
 
-// number converts %d (signed), %u or %x. Like the kernel it wraps instead of failing when the digits do not fit.
+// number converts %d (signed), %u or %x. Numbers that do not fit do not fail.
 func (s *scanner) number(base uint64, signed bool) uint64 {
 	if s.bad {
 		return 0
@@ -88,12 +87,17 @@ func (s *scanner) number(base uint64, signed bool) uint64 {
 		}
 	}
 	var v uint64
+	over := false
 	for len(b) > 0 {
 		d, ok := digit(b[0], base)
 		if !ok {
 			break
 		}
+		over = over || v > (math.MaxUint64-d)/base
 		v, b = v*base+d, b[1:]
+	}
+	if over && !s.wrap {
+		v = math.MaxUint64
 	}
 	if neg {
 		v = -v
