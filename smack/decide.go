@@ -112,6 +112,9 @@ func (p *Policy) Decide(q Query, bringup bool) Decision {
 // refusals gives the layers that do not pass the letters wanted.
 func (p *Policy) refusals(row int, ok bool, want Access) []Refusal {
 	var out []Refusal
+	if want&Lock != 0 && p.handled()&Lock == 0 {
+		want = want&^Lock | Write // the only way to lock
+	}
 	for i, l := range p.Layers {
 		var m Access
 		if ok {

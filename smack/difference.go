@@ -41,9 +41,8 @@ func (s *Set) Difference(from *Set) *Delta {
 
 // Difference gives what changes in what the kernel answers when p takes the place
 // of from: rules are ANDed over the layers, those without effect left out, and w
-// counts as wl. What is the same in both is not compared letter by letter with the
-// built-in answers: a rule beside one may be named though only some requests
-// change.
+// counts as wl. A rule of the floor or the hat that has an effect is compared
+// whole, also in the letters that are granted without it.
 func (p *Policy) Difference(from *Policy) *Delta {
 	return difference(from.Effective(), p.Effective(), func(subject, object string, a Access) Access {
 		if deadLetters(subject, object, a) == a {

@@ -8,10 +8,10 @@ import (
 
 // The kinds of what [Lint] finds.
 const (
-	LintBuiltIn  Code = "built-in-label" // a rule names a label that the kernel gives a meaning
-	LintNear     Code = "near-label"     // two labels are hardly different: a typing error?
-	LintBudget   Code = "label-budget"   // many labels: the kernel never frees one
-	LintObjects  Code = "many-objects"   // many objects of a subject: the kernel searches them one by one
+	LintBuiltIn Code = "built-in-label" // a rule names a label that the kernel gives a meaning
+	LintNear    Code = "near-label"     // two labels are hardly different: a typing error?
+	LintBudget  Code = "label-budget"   // many labels: the kernel never frees one
+	LintObjects Code = "many-objects"   // many objects of a subject: the kernel searches them one by one
 )
 
 // LintOptions say from where on something is worth telling. 0 is the default.
