@@ -91,6 +91,7 @@ func retry(f func() error) error {
 type found struct {
 	object        // kind is NoFile when nothing is there
 	real   string // absolute, clean and real; of nothing: real as far as there is something
+	orphan bool   // not even its folder is there
 }
 
 func (f *found) exists() bool { return f.kind != profile.NoFile }
@@ -116,7 +117,7 @@ func resolve(given string, follow bool) (found, error) {
 		}
 		here := path.Join(folder.real, last)
 		if !folder.exists() {
-			return found{real: here}, nil
+			return found{real: here, orphan: true}, nil
 		}
 		if folder.kind != profile.Directory {
 			return found{}, &fs.PathError{Op: "look at", Path: given, Err: unix.ENOTDIR}

@@ -81,12 +81,14 @@ func (x *inquiry) look() error {
 		case f.exists() && !dir && x.op.Open&profile.OpenDirectory != 0:
 			return notAsked(x.q.op.Path, "no directory", syscall.ENOTDIR)
 		case f.kind == profile.Socket:
-			return notAsked(x.q.op.Path, "a socket is not opened", syscall.ENXIO)
+			x.a.note(noteFileSystem, "%s is a socket: open fails with ENXIO where the policy allows it", x.q.op.Path)
 		case !f.exists() && x.op.Open&profile.OpenCreate == 0:
 			x.missing(x.q.op.Path, f, profile.RegularFile)
 			if x.op.Kind == profile.OpIoctlDev {
 				f.kind = profile.CharDevice
 			}
+		case f.orphan:
+			x.a.note(noteMissing, "the folder of %s does not exist: decided as if it did", x.q.op.Path)
 		}
 	case profile.OpTruncate:
 		switch {
@@ -102,8 +104,11 @@ func (x *inquiry) look() error {
 		}
 		x.missing(x.q.op.Path, f, profile.Socket)
 	case profile.OpMkdir, profile.OpMknod, profile.OpSymlink:
-		if f.exists() {
+		switch {
+		case f.exists():
 			x.a.note(noteExists, "%s exists: EEXIST comes first", x.q.op.Path)
+		case f.orphan:
+			x.a.note(noteMissing, "the folder of %s does not exist: decided as if it did", x.q.op.Path)
 		}
 	case profile.OpUnlink:
 		if dir {
