@@ -59,6 +59,10 @@ type asker struct {
 
 func decideOperation(p *Profile, w walker, op *Operation, f *Facts, at spots) Answer {
 	q := asker{p: p, w: w, at: at, a: Answer{Verdict: NotMediated}}
+	if f.Internal && op.Kind.asksObject() {
+		q.a.Optional = FSTruncate | FSIoctlDev // kept with the file as granted
+		return q.a
+	}
 	switch op.Kind {
 	case OpOpen:
 		q.open(op, f, op.Open&OpenCreate != 0 && f.Type == NoFile)

@@ -49,6 +49,9 @@ func TestOperationsAsk(t *testing.T) {
 		{Operation{Kind: OpSignal}, Facts{SameProcess: true}, ""},
 		{Operation{Kind: OpAbstractUnix}, Facts{}, "abstract_unix_socket"},
 		{Operation{Kind: OpStat, Path: "/a"}, Facts{Type: f}, ""},
+		{Operation{Kind: OpOpen, Path: "/proc/1/fd/3", Open: OpenRead}, Facts{Type: Fifo, Internal: true}, ""},
+		{Operation{Kind: OpExec, Path: "/proc/1/fd/3"}, Facts{Type: f, Internal: true}, ""},
+		{Operation{Kind: OpMkdir, Path: "/proc/1/fd/3"}, Facts{Internal: true}, "/proc/1/fd make_dir"},
 		{Operation{Kind: OpSetAttributes, Path: "/a"}, Facts{Type: f}, ""},
 	}
 	for _, tt := range tests {
@@ -133,7 +136,7 @@ func randomOperation(r *rand.Rand) (Operation, Facts) {
 	}
 	return op, Facts{
 		Type: FileType(r.IntN(8)), NewType: FileType(r.IntN(8)), Mounted: r.IntN(2) == 0,
-		Shared: r.IntN(4), SameProcess: r.IntN(4) == 0, Bound: r.IntN(2) == 0,
+		Shared: r.IntN(4), SameProcess: r.IntN(4) == 0, Bound: r.IntN(2) == 0, Internal: r.IntN(8) == 0,
 	}
 }
 

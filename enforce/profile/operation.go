@@ -47,6 +47,11 @@ func (k OpKind) String() string {
 	return fmt.Sprintf("operation(%d)", uint8(k))
 }
 
+// asksObject tells whether rights are asked of what Path names, as a file.
+func (k OpKind) asksObject() bool {
+	return k == OpOpen || k == OpExec || k == OpTruncate || k == OpIoctlDev
+}
+
 // OpenFlags is how a file is opened, as far as that matters for Landlock.
 type OpenFlags uint8
 
@@ -78,6 +83,12 @@ type Facts struct {
 	// What Path and NewPath name, NoFile for nothing. A character device of
 	// number 0:0 (a whiteout) is a RegularFile for kernels with erratum 4.
 	Type, NewType FileType
+
+	// Internal: Path leads to a file of the kernel's own file systems that are
+	// mounted nowhere, by a link of /proc/PID/fd or /proc/PID/ns: a pipe, a
+	// socket, a memfd, a namespace. Opening and executing those is not mediated
+	// (the kernel's is_nouser_or_private).
+	Internal bool
 
 	// Mounted is Move.Mounted, for OpRename, OpExchange and OpLink.
 	Mounted bool
