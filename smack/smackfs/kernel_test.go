@@ -1,6 +1,7 @@
 package smackfs
 
 import (
+	"errors"
 	"runtime"
 	"testing"
 
@@ -33,6 +34,25 @@ func TestKernel(t *testing.T) {
 			}
 			testSideBySide(t, model, kernel, 1, 2500)
 		})
+		t.Run("observed", func(t *testing.T) {
+			runtime.LockOSThread()
+			restored(t, kernel)
+			testObserved(t, kernel, kernelIs(t))
+			testObservedQuestions(t, kernel)
+		})
 		t.Run("load", func(t *testing.T) { loadTests(t, kernel) })
 	})
+}
+
+// restored brings every value back to what it is after boot.
+func restored(t *testing.T, fs FS) {
+	t.Helper()
+	for file, v := range map[string]string{
+		fileDoi: "3", fileDirect: "250", fileMapped: "251", fileAmbient: "_", fileSyslog: "*", fileOnlycap: "-",
+		fileLogging: "1", filePtrace: "0", fileUnconf: "-",
+	} {
+		if err := writeFile(fs, file, []byte(v)); err != nil && !errors.Is(err, unix.ENOENT) {
+			t.Fatal(err)
+		}
+	}
 }
