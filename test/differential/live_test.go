@@ -11,7 +11,7 @@ import (
 
 // liveEvery is how many steps of a random scenario there are to one that the
 // live decider is asked about as well, which takes some dozen system calls.
-const liveEvery = 4
+const liveEvery = 12
 
 // live asks what policyctl check asks: the words of a step, decided on this
 // host as it is now. It is told each rule at one path alone, so it has to find

@@ -108,7 +108,8 @@ func (st *stage) at(layers, of int, rest []int) error {
 		sockets = sockets || s.op.Kind == opAbstract && s.shared == layers
 	}
 	if st.sc.random != nil && (layers <= 0 || layers == of || layers == of/2) {
-		signals, sockets = st.sc.random.signals, true
+		r := st.sc.random
+		signals, sockets = r.signals, r.sockets || r.branch >= 0 || r.sibling
 	}
 	if st.branches(layers) {
 		if err := st.startBranch(layers, rest); err != nil {

@@ -16,6 +16,7 @@ type random struct {
 	h       *host
 	steps   int
 	signals bool
+	sockets bool // abstract ones
 	sibling bool
 	branch  int  // the layers that a branch shares, or -1
 	moves   bool // mostly renames and links, and what decides on those
@@ -26,12 +27,12 @@ type random struct {
 func newScenario(h *host, seed, n uint64) *scenario {
 	r := &random{Rand: rand.New(rand.NewPCG(seed, n)), h: h}
 	r.steps = 20 + r.IntN(40)
-	r.signals, r.sibling = r.IntN(8) == 0, r.IntN(6) == 0
+	r.signals, r.sockets, r.sibling = r.IntN(12) == 0, r.IntN(3) == 0, r.IntN(8) == 0
 	sc := &scenario{random: r}
 	r.moves = r.IntN(4) == 0
 	layers := r.layerCount()
 	sc.flatten = layers > profile.MaxKernelLayers || r.IntN(5) == 0
-	if r.branch = -1; !sc.flatten && r.IntN(5) == 0 {
+	if r.branch = -1; !sc.flatten && r.IntN(12) == 0 {
 		r.branch = r.IntN(min(layers+1, profile.MaxKernelLayers))
 	}
 	r.tree(sc, layers)
@@ -266,6 +267,9 @@ func (r *random) more(st *stage) bool {
 		if r.moves && r.IntN(3) > 0 {
 			i = slices.IndexFunc(weights, func(w weight) bool { return w.kind == moveKinds[n%len(moveKinds)] })
 		}
+		if (r.branch >= 0 || r.signals || r.sibling) && r.IntN(6) == 0 {
+			i = slices.IndexFunc(weights, func(w weight) bool { return w.kind == profile.OpAbstractUnix }) - r.IntN(2)
+		}
 		if s := (step{op: profile.Operation{Kind: weights[i].kind}}); r.step(st, &s) && onEntries(&s) {
 			r.by(&s)
 			st.sc.steps = append(st.sc.steps, s)
@@ -375,6 +379,9 @@ func (r *random) step(st *stage, s *step) bool {
 		keys := slices.Sorted(maps.Keys(st.targets))
 		s.shared = append(keys, ownProcess)[r.IntN(len(keys)+1)]
 	case profile.OpAbstractUnix:
+		if !r.sockets && r.branch < 0 && !r.sibling {
+			return false
+		}
 		n := len(st.sc.layers)
 		s.shared = []int{0, n / 2, n}[r.IntN(3)]
 		switch {

@@ -342,6 +342,9 @@ func portTaken(k profile.OpKind, got, want syscall.Errno) bool {
 
 // consistent looks whether what a step was about is as the model has it.
 func (st *stage) consistent(s *step) string {
+	if s.op.Kind == profile.OpOpen && s.op.Open&profile.OpenCreate == 0 || s.op.Kind > profile.OpLink {
+		return "" // of those that change no tree
+	}
 	for _, path := range []string{s.op.Path, s.op.NewPath} {
 		if path == "" || strings.HasPrefix(path, "/") {
 			continue
