@@ -85,6 +85,9 @@ func Coverage(results []*Result) []PolicyCoverage {
 			all[id], order = c, append(order, id)
 		}
 		for _, o := range r.compiled.Origins {
+			if o.GetAccess() == 0 {
+				continue // it only keeps denials out of the log
+			}
 			k := key{o.GetFragment(), o.GetFile(), o.GetField(), int(o.GetLine())}
 			if _, ok := c.at[k]; !ok {
 				c.at[k] = len(c.Rules)

@@ -65,6 +65,7 @@ func Perform(in io.Reader, out io.Writer) error {
 			return err
 		}
 	}
+	f.release()
 	if j.Root == "" {
 		return nil
 	}
@@ -72,9 +73,11 @@ func Perform(in io.Reader, out io.Writer) error {
 }
 
 type performer struct {
-	profile *profile.Profile
-	support landlock.Support
-	scratch *scratch
+	profile  *profile.Profile
+	support  landlock.Support
+	scratch  *scratch
+	filled   bool               // the tree is as the test has it
+	rulesets *landlock.Rulesets // of the tree as it is; nil: to be built
 }
 
 func move(path *string, root string) {
@@ -92,25 +95,49 @@ func (f *performer) perform(a *action) (o outcome, err error) {
 	return o, err
 }
 
+// fill makes the tree anew unless no attempt since the last time could change
+// it. Rules bind to inodes, so they go with the tree.
+func (f *performer) fill() error {
+	if f.filled || f.scratch.root == "" {
+		return nil
+	}
+	f.release()
+	err := f.scratch.fill()
+	f.filled = err == nil
+	return err
+}
+
+func (f *performer) build() (rs *landlock.Rulesets, err error) {
+	if f.rulesets == nil {
+		f.rulesets, err = landlock.Build(f.profile, f.support)
+	}
+	return f.rulesets, err
+}
+
+func (f *performer) release() {
+	if f.rulesets != nil {
+		f.rulesets.Release()
+		f.rulesets = nil
+	}
+}
+
 // attempt performs an operation in a fresh tree, on a thread of its own.
 func (f *performer) attempt(a *action, under bool, errno *syscall.Errno) (skip string, err error) {
-	if f.scratch.root != "" {
-		if err := f.scratch.fill(); errors.Is(err, errNoDevice) {
-			return err.Error(), nil
-		} else if err != nil {
-			return "", err
-		}
+	if err := f.fill(); errors.Is(err, errNoDevice) {
+		return err.Error(), nil
+	} else if err != nil {
+		return "", err
 	}
 	if skip := f.refuse(&a.op); skip != "" {
 		return skip, nil
 	}
 	var rs *landlock.Rulesets
 	if under {
-		if rs, err = landlock.Build(f.profile, f.support); err != nil {
+		if rs, err = f.build(); err != nil {
 			return "", err
 		}
-		defer rs.Release()
 	}
+	f.filled = !changes(&a.op)
 	if err := a.prepare(); err != nil {
 		return "", err
 	}

@@ -25,7 +25,7 @@ func (f *performer) refuse(op *profile.Operation) string {
 		if device(op.Path) && op.Open&profile.OpenPath == 0 {
 			return skipDevice
 		}
-		if op.Open&(profile.OpenTruncate|profile.OpenCreate) == 0 {
+		if !changes(op) {
 			if f.inside(op.Path, true) {
 				return ""
 			}
@@ -49,6 +49,18 @@ func (f *performer) refuse(op *profile.Operation) string {
 		return skipChanges
 	}
 	return ""
+}
+
+// changes tells whether an operation can change what is in a tree.
+func changes(op *profile.Operation) bool {
+	switch op.Kind {
+	case profile.OpOpen:
+		return op.Open&(profile.OpenTruncate|profile.OpenCreate) != 0
+	case profile.OpTruncate, profile.OpMkdir, profile.OpMknod, profile.OpSymlink, profile.OpUnlink, profile.OpRmdir,
+		profile.OpRename, profile.OpExchange, profile.OpLink:
+		return true
+	}
+	return false
 }
 
 // inside tells whether a path leads into the scratch tree; follow says whether

@@ -63,7 +63,7 @@ func writeTest(b *strings.Builder, t *Result, verbose bool, paint Paint) {
 		head("FAIL", Failed, "not run: "+indented(t.Error))
 		return
 	case t.Failed():
-		head("FAIL", Failed, fmt.Sprintf("%d of %s failed", t.Count(Failed), text))
+		head("FAIL", Failed, fmt.Sprintf("%d failed of %s", t.Count(Failed), text))
 	case t.Count(Skipped) == n:
 		head("skip", Skipped, text)
 	default:
@@ -121,6 +121,9 @@ func (w *Want) String() string {
 }
 
 func writeCoverage(b *strings.Builder, c *PolicyCoverage) {
+	if c.Total == 0 {
+		return
+	}
 	fmt.Fprintf(b, "coverage of %s: %d of %s, %.0f%%\n", c.Policy, c.Touched, plural(c.Total, "rule"), c.Percent)
 	for _, r := range c.Untouched() {
 		fmt.Fprintf(b, "  untouched %s %s\n", clean(r.Place()), r.Field)
