@@ -72,7 +72,7 @@ const flags64 = 0x0303
 
 func TestCache(t *testing.T) {
 	b := makeCache([]string{"x86-64-v3", "x86-64-v2"},
-		cached{"liba.so", "/v3/liba.so", flags64, hwcapExtension | 0},
+		cached{"liba.so", "/v3/liba.so", flags64, hwcapExtension},
 		cached{"liba.so", "/v2/liba.so", flags64, hwcapExtension | 1},
 		cached{"liba.so", "/legacy/liba.so", flags64, 4},
 		cached{"liba.so", "/plain/liba.so", flags64, 0},

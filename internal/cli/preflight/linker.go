@@ -53,8 +53,9 @@ func only(path string) candidates {
 type attempt struct {
 	path string
 	*object
-	id  fileID
-	err error // damaged: a loader gives up there
+	id      fileID
+	err     error // damaged: a loader gives up there
+	refused bool  // by the policy
 }
 
 // try looks at a candidate; nil when the loader would go on to the next one.
@@ -109,47 +110,48 @@ func (l *linker) pick(all candidates) *attempt {
 	if behind != "" {
 		l.s.require(behind)
 	}
+	if refused != nil {
+		refused.refused = true
+	}
 	return refused
 }
 
 func sameFile(a, b *attempt) bool { return a.id == b.id }
 
-// load finds a library by name for who asks for it; it is nil when there is none
-// or it is loaded already.
-func (l *linker) load(name string, by *loaded, required bool, all candidates) *loaded {
+// load finds a library by name for who asks for it, and adds it to what is loaded.
+func (l *linker) load(name string, by *loaded, required bool, all candidates) {
 	if l.s.full() {
-		l.s.note("too-many", "more than %d files: the rest is not looked at", maxNeeds)
-		return nil
+		l.s.fail(fmt.Errorf("%w: more than %d files", errTooMany, maxNeeds))
+		return
 	}
 	need := Need{Kind: Library, Name: name, By: by.path, Required: required, access: readRights}
 	a := l.pick(all)
 	if a == nil {
 		need.Verdict, need.Problem = NotFound, "nowhere the loader looks"
 		l.s.add(need)
-		return nil
+		return
 	}
 	need.Path = a.path
 	if a.err != nil {
 		need.Verdict, need.Problem = Unusable, a.err.Error()
 		l.s.add(need)
-		return nil
+		return
 	}
 	for _, x := range l.all {
-		if x.id == a.id && x != l.main {
+		if x.id == a.id && x != l.main && !a.refused { // under another path it may well be
 			x.names = append(x.names, name)
-			return nil // opened again all the same, but granted as it was
+			return
 		}
 	}
 	n := l.s.add(need)
 	if !required && n.Verdict != Granted {
-		return nil // a preload that is left out
+		return // a preload that is left out
 	}
 	x := &loaded{object: a.object, path: a.path, origin: filepath.Dir(a.path), names: []string{name}, id: a.id, by: by}
 	if x.filters {
 		l.s.note("filters", "%s names filters or auditors (DT_FILTER, DT_AUXILIARY, DT_AUDIT), which are not looked at", a.path)
 	}
 	l.all = append(l.all, x)
-	return x
 }
 
 func (l *linker) byName(name string) *loaded {
@@ -172,7 +174,7 @@ func (l *linker) splitPath(list, separators string) []string {
 			part, list = list[:i], list[i+1:]
 		}
 		if len(dirs) == maxSearchDirs {
-			l.s.note("too-many", "more than %d folders in a search path: the rest is not looked at", maxSearchDirs)
+			l.s.fail(fmt.Errorf("%w: more than %d folders in a search path", errTooMany, maxSearchDirs))
 			break
 		}
 		dirs = append(dirs, l.s.inDir(part))

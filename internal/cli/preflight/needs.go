@@ -82,6 +82,10 @@ type Options struct {
 // no program, of another architecture, or interpreted in a circle.
 var ErrCannotStart = errors.New("nothing would start, whatever the policy says")
 
+// errTooMany is for programs that ask for more than is followed: nothing is
+// said on the part.
+var errTooMany = errors.New("too much to look at")
+
 // The rights asked for: by open_exec and do_open_execat in fs/exec.c (the file
 // is read as well as executed), and by a loader's open(2).
 const (
@@ -101,7 +105,7 @@ type search struct {
 	noted   map[Note]bool
 	cpu     *processor
 	cache   *cacheFile
-	err     error // of Grants
+	err     error // for which there is no answer
 }
 
 type needKey struct {
@@ -121,11 +125,18 @@ func (s *search) decide(path string, access profile.Access) []Refusal {
 		real = path
 	}
 	refused, err := s.o.Grants(real, access)
-	if err != nil && s.err == nil {
-		s.err = fmt.Errorf("%s: %w", path, err)
+	if err != nil {
+		s.fail(fmt.Errorf("%s: %w", path, err))
 	}
 	s.decided[key] = refused
 	return refused
+}
+
+// fail keeps the first error for which there is no answer.
+func (s *search) fail(err error) {
+	if s.err == nil {
+		s.err = err
+	}
 }
 
 // granted tells that the policy lets a loader read the file.

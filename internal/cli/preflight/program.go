@@ -12,7 +12,6 @@ import (
 	"syscall"
 
 	"policyd.dev/policyd/enforce/spawn"
-	"policyd.dev/policyd/internal/errs"
 )
 
 const (
@@ -29,24 +28,21 @@ func Find(path string, o Options) (*Result, error) {
 	if err := s.directory(); err != nil {
 		return nil, err
 	}
-	env := o.Env
+	env, by := o.Env, ""
 	seen := map[string]bool{}
-	for execs := 0; path != ""; execs++ {
-		if execs == maxExecs || seen[path] {
+	for path != "" {
+		if len(seen) == maxExecs || seen[path] {
 			return nil, fmt.Errorf("%w: %s: interpreters go round in a circle by env", ErrCannotStart, path)
 		}
 		seen[path] = true
-		next, err := s.exec(path, execs > 0, &env)
+		next, nextBy, err := s.exec(path, by, &env)
 		if s.err != nil {
 			return nil, s.err
 		}
 		if err != nil {
-			if execs > 0 && !errors.Is(err, ErrCannotStart) {
-				err = fmt.Errorf("%w: %w", ErrCannotStart, err)
-			}
 			return nil, err
 		}
-		path = next
+		path, by = next, nextBy
 	}
 	if s.err != nil {
 		return nil, s.err
@@ -56,51 +52,44 @@ func Find(path string, o Options) (*Result, error) {
 	return &s.res, nil
 }
 
-// exec follows one execve(2): a chain of #! lines, the ELF file at its end, its
-// loader and libraries. next is what env executes then, "" for nothing.
-func (s *search) exec(path string, byEnv bool, env *[]string) (next string, err error) {
-	kind, by, words := Program, "", []string(nil)
-	first := path
-	if byEnv {
-		by = "env"
-	}
+// exec follows one execve(2), of what by asks for: a chain of #! lines, the ELF
+// file at its end, its loader and libraries. next is what env, at nextBy,
+// executes then; "" for nothing.
+func (s *search) exec(path, by string, env *[]string) (next, nextBy string, err error) {
+	kind, argument, first := Program, "", path
 	for depth := 0; ; depth++ {
 		if depth > maxDepth {
-			return "", fmt.Errorf("%w: %s: more than %d interpreters one after another: %w", ErrCannotStart, first, maxDepth, syscall.ELOOP)
+			return "", "", fmt.Errorf("%w: %s: more than %d interpreters one after another: %w", ErrCannotStart, first, maxDepth, syscall.ELOOP)
 		}
 		head, obj, err := readProgram(path)
 		if kind == Interpreter && isMissing(err) {
 			s.add(Need{Kind: kind, Name: path, By: by, Required: true, Verdict: NotFound, Problem: err.Error(), access: execRights})
-			return "", nil
+			return "", "", nil
 		}
 		if errors.Is(err, os.ErrPermission) {
 			s.add(Need{Kind: kind, Name: path, Path: path, By: by, Required: true, access: execRights})
 			s.note("unreadable", "%s: you may not read it, so what it needs besides is not known", path)
-			return "", nil
+			return "", "", nil
 		}
 		if err != nil {
-			return "", fmt.Errorf("%w: %s: %w", ErrCannotStart, path, err)
+			return "", "", fmt.Errorf("%w: %s: %w", ErrCannotStart, path, err)
 		}
 		s.add(Need{Kind: kind, Name: path, Path: path, By: by, Required: true, access: execRights})
 		if obj != nil {
 			if !obj.native() {
-				return "", fmt.Errorf("%w: %s: ELF file for %v: %w (unless binfmt_misc has a handler for it, which is not looked at)", ErrCannotStart, path, obj.machine, syscall.ENOEXEC)
+				return "", "", fmt.Errorf("%w: %s: ELF file for %v: %w (unless binfmt_misc has a handler for it, which is not looked at)", ErrCannotStart, path, obj.machine, syscall.ENOEXEC)
 			}
 			s.elf(path, obj, *env)
-			if filepath.Base(path) == "env" && len(words) > 0 {
-				return s.viaEnv(path, words, env)
+			if filepath.Base(path) == "env" && argument != "" {
+				return s.viaEnv(path, argument, env), path, nil
 			}
-			return "", nil
+			return "", "", nil
 		}
-		interp, arg, err := interpreterLine(head)
+		interp, rest, err := interpreterLine(head)
 		if err != nil {
-			return "", fmt.Errorf("%w: %s: %w", ErrCannotStart, path, err)
+			return "", "", fmt.Errorf("%w: %s: %w", ErrCannotStart, path, err)
 		}
-		words = nil
-		if arg != "" {
-			words = []string{arg}
-		}
-		kind, by = Interpreter, path
+		kind, by, argument = Interpreter, path, rest
 		path = s.inDir(interp)
 	}
 }
@@ -129,47 +118,50 @@ func readProgram(path string) (head []byte, o *object, err error) {
 // interpreterLine reads a #! line as load_script in fs/binfmt_script.c: one
 // word, and all the rest as one argument.
 func interpreterLine(head []byte) (interp, arg string, err error) {
-	line, _, whole := bytes.Cut(head[2:], []byte("\n"))
+	line, _, ended := bytes.Cut(head[2:], []byte("\n"))
+	line, _, nul := bytes.Cut(line, []byte{0})
 	text := strings.TrimLeft(string(line), " \t")
-	text, _, _ = strings.Cut(text, "\x00")
-	interp, arg, more := strings.Cut(strings.ReplaceAll(text, "\t", " "), " ")
+	end := strings.IndexAny(text, " \t")
 	switch {
-	case interp == "":
+	case text == "":
 		return "", "", fmt.Errorf("no interpreter behind #!: %w", syscall.ENOEXEC)
-	case !whole && !more && len(head) == headSize:
+	case end < 0 && !ended && !nul && len(head) == headSize:
 		return "", "", fmt.Errorf("the #! line is longer than %d bytes: %w", headSize, syscall.ENOEXEC)
+	case end < 0:
+		return text, "", nil
 	}
-	return interp, strings.Trim(text[len(interp):], " \t"), nil
+	return text[:end], strings.Trim(text[end:], " \t"), nil
 }
 
-// viaEnv finds what env(1) executes for the argument of a #! line.
-func (s *search) viaEnv(by string, words []string, env *[]string) (string, error) {
-	name, ok := envCommand(words[0], env)
+// viaEnv finds what env(1), at by, executes for the argument of a #! line.
+func (s *search) viaEnv(by, argument string, env *[]string) string {
+	name, ok := envCommand(argument, env)
 	if !ok {
-		s.note("env-options", "%s %q: its options are not understood, so what it executes is not known", by, words[0])
-		return "", nil
+		s.note("env-options", "%s %q: its options are not understood, so what it executes is not known", by, argument)
+		return ""
+	}
+	dirs := filepath.SplitList(pathOf(*env))
+	if strings.Contains(name, "/") {
+		dirs = []string{""}
 	}
 	found := ""
-	for _, dir := range filepath.SplitList(pathOf(*env)) {
+	for _, dir := range dirs {
 		path, err := spawn.LookPath(name, []string{"PATH=" + dir}, s.o.Dir)
 		if err != nil {
 			continue
 		}
 		// execvp(3) goes on when the kernel refuses a program.
 		if len(s.decide(path, execRights)) == 0 {
-			return path, nil
+			return path
 		}
 		if found == "" {
 			found = path
-		}
-		if strings.Contains(name, "/") {
-			break
 		}
 	}
 	if found == "" {
 		s.add(Need{Kind: Program, Name: name, By: by, Required: true, Verdict: NotFound, Problem: "not in PATH (" + pathOf(*env) + ")", access: execRights})
 	}
-	return found, nil
+	return found
 }
 
 // pathOf is the PATH of an environment, with what execvp(3) takes for none.
@@ -273,10 +265,4 @@ func (s *search) limits() {
 		return
 	}
 	s.note("landlock-only", "file modes, other security modules and a file system mounted noexec may refuse it still")
-}
-
-// NotFoundOrRefused tells the classes of spawn.LookPath's errors, for which
-// nothing starts.
-func NotFoundOrRefused(err error) bool {
-	return errors.Is(err, errs.ErrProgramNotFound) || errors.Is(err, errs.ErrProgramRefused)
 }
