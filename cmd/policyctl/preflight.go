@@ -47,7 +47,7 @@ func newPreflight(a *app) *cobra.Command {
 			"The environment is that of run: --env adds to it. What a program opens once it runs is not looked\n" +
 			"at: plugins and other libraries it loads itself, name services, locales, modules, data.\n\n" +
 			"Exit code 0: it starts, 1: something it needs is refused or not there, 2: no answer (wrong usage, no\n" +
-			"such program, or nothing would start at all).",
+			"such program, nothing would start at all, or not all of its needs can be known).",
 		Example: "  policyctl preflight web -- nginx -g 'daemon off;'\n" +
 			"  policyctl preflight -f ci.yaml --set src=$PWD -- ./build.sh\n" +
 			"  policyctl preflight -f app.yaml --env LD_LIBRARY_PATH=/opt/app/lib -o json -- /opt/app/bin/app",
@@ -195,16 +195,22 @@ func (o *preflightFlags) credential() (*spawn.Credential, error) {
 
 func (a *app) tellPreflight(form cli.Format, v *preflightAnswer) error {
 	var result error
-	if !v.Starts {
-		result = &cli.Exit{Code: 1}
+	switch {
+	case !v.Starts:
+		result = &cli.Exit{Code: cli.ExitRefused}
+	case !v.Known:
+		result = &cli.Exit{Code: cli.ExitUsage}
 	}
 	if form == cli.JSON || form == cli.YAML {
 		return errors.Join(cli.WriteValue(a.out, form, v), result)
 	}
 	p := a.painter(a.out)
 	word := p.Paint("starts", cli.Green)
-	if !v.Starts {
+	switch {
+	case !v.Starts:
 		word = p.Paint("does not start", cli.Red)
+	case !v.Known:
+		word = p.Paint("may start", cli.Yellow) + ", but not all that it needs is known (see the notes)"
 	}
 	fmt.Fprintf(a.out, "%s: %s %s\n", cli.Clean(v.Policy), cli.Clean(v.Program), word)
 	if a.quiet {

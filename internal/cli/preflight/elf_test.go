@@ -24,6 +24,7 @@ type image struct {
 	soname  string
 	rpath   string
 	runpath string
+	filter  string
 	flags1  uint64
 	extra   []byte // behind all, such as a loader's strings
 }
@@ -52,7 +53,7 @@ func (m image) bytes() []byte {
 	for _, n := range m.needed {
 		text(elf.DT_NEEDED, n)
 	}
-	for t, s := range map[elf.DynTag]string{elf.DT_SONAME: m.soname, elf.DT_RPATH: m.rpath, elf.DT_RUNPATH: m.runpath} {
+	for t, s := range map[elf.DynTag]string{elf.DT_SONAME: m.soname, elf.DT_RPATH: m.rpath, elf.DT_RUNPATH: m.runpath, elf.DT_AUXILIARY: m.filter} {
 		if s != "" {
 			text(t, s)
 		}

@@ -2,6 +2,7 @@ package preflight
 
 import (
 	"debug/elf"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -305,6 +306,37 @@ func TestNotFound(t *testing.T) {
 	damaged := h.program(func(m *image) { m.interp = h.put("lib64/ld-linux.so.2", []byte("text")) })
 	if res := h.find(damaged, Options{}); res.Starts || !strings.Contains(table(res), Unusable) {
 		t.Errorf("damaged loader: %s", table(res))
+	}
+}
+
+// Where needs cannot be found out, it is said.
+func TestUnknown(t *testing.T) {
+	h := newHost(t)
+	env := h.put("usr/bin/env", native().bytes())
+	filter := native()
+	filter.filter = "libf.so"
+	h.put("lib/liba.so", filter.bytes())
+	for code, path := range map[string]string{
+		"env-options":    h.put("one", []byte("#!"+env+" -u X sh\n")),
+		"unknown-loader": h.put("two", image{class: elf.ELFCLASS64, order: binary.LittleEndian, machine: elf.EM_X86_64, interp: h.put("linker64", native().bytes())}.bytes()),
+		"filters":        h.program(nil, "liba.so"),
+	} {
+		res := h.find(path, Options{})
+		if res.Known || !slices.ContainsFunc(res.Notes, func(n Note) bool { return n.Code == code }) {
+			t.Errorf("%s: %+v", code, res)
+		}
+	}
+	if os.Geteuid() != 0 {
+		path := h.put("secret", native().bytes())
+		if err := os.Chmod(path, 0o111); err != nil {
+			t.Fatal(err)
+		}
+		if res := h.find(path, Options{}); res.Known {
+			t.Errorf("unreadable: %+v", res)
+		}
+	}
+	if res := h.find(h.program(nil), Options{}); !res.Known {
+		t.Errorf("%+v", res)
 	}
 }
 

@@ -149,7 +149,7 @@ func (l *linker) load(name string, by *loaded, required bool, all candidates) {
 	}
 	x := &loaded{object: a.object, path: a.path, origin: filepath.Dir(a.path), names: []string{name}, id: a.id, by: by}
 	if x.filters {
-		l.s.note("filters", "%s names filters or auditors (DT_FILTER, DT_AUXILIARY, DT_AUDIT), which are not looked at", a.path)
+		l.s.unknown("filters", "%s names filters or auditors (DT_FILTER, DT_AUXILIARY, DT_AUDIT), which are not looked at", a.path)
 	}
 	l.all = append(l.all, x)
 }

@@ -63,7 +63,8 @@ type Note struct {
 // Result is what a program needs, in the order it asks for it.
 type Result struct {
 	Program string `json:"program"` // path
-	Starts  bool   `json:"starts"`  // everything required is granted
+	Starts  bool   `json:"starts"`  // everything required is granted, as far as that is known
+	Known   bool   `json:"known"`   // all that is required was found out
 	Needs   []Need `json:"needs"`
 	Notes   []Note `json:"notes"`
 }
@@ -206,6 +207,12 @@ func (s *search) note(code, format string, args ...any) {
 		s.noted[n] = true
 		s.res.Notes = append(s.res.Notes, n)
 	}
+}
+
+// unknown notes what is needed, perhaps, but cannot be found out.
+func (s *search) unknown(code, format string, args ...any) {
+	s.res.Known = false
+	s.note(code, format, args...)
 }
 
 // directory is the working directory: chdir(2) is not mediated.

@@ -24,7 +24,7 @@ const (
 // Errors wrap ErrCannotStart, or are those of Grants.
 func Find(path string, o Options) (*Result, error) {
 	s := &search{o: o, known: map[needKey]int{}, decided: map[needKey][]Refusal{}, noted: map[Note]bool{}}
-	s.res = Result{Program: path, Needs: []Need{}, Notes: []Note{}}
+	s.res = Result{Program: path, Known: true, Needs: []Need{}, Notes: []Note{}}
 	if err := s.directory(); err != nil {
 		return nil, err
 	}
@@ -68,7 +68,7 @@ func (s *search) exec(path, by string, env *[]string) (next, nextBy string, err 
 		}
 		if errors.Is(err, os.ErrPermission) {
 			s.add(Need{Kind: kind, Name: path, Path: path, By: by, Required: true, access: execRights})
-			s.note("unreadable", "%s: you may not read it, so what it needs besides is not known", path)
+			s.unknown("unreadable", "%s: you may not read it, so what it needs besides is not known", path)
 			return "", "", nil
 		}
 		if err != nil {
@@ -137,7 +137,7 @@ func interpreterLine(head []byte) (interp, arg string, err error) {
 func (s *search) viaEnv(by, argument string, env *[]string) string {
 	name, ok := envCommand(argument, env)
 	if !ok {
-		s.note("env-options", "%s %q: its options are not understood, so what it executes is not known", by, argument)
+		s.unknown("env-options", "%s %q: its options are not understood, so what it executes is not known", by, argument)
 		return ""
 	}
 	dirs := filepath.SplitList(pathOf(*env))
@@ -254,7 +254,7 @@ func (s *search) elf(path string, obj *object, env []string) {
 	case strings.HasPrefix(base, "ld-linux") || strings.HasPrefix(base, "ld64.so.") || strings.HasPrefix(base, "ld.so."):
 		l.glibc(f, interp)
 	default:
-		s.note("unknown-loader", "%s is neither glibc's loader nor musl's: which libraries it loads is not known", interp)
+		s.unknown("unknown-loader", "%s is neither glibc's loader nor musl's: which libraries it loads is not known", interp)
 	}
 }
 
