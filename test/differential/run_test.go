@@ -215,6 +215,7 @@ type engine struct {
 	walk  *profile.Profile
 	index *profile.Index
 	flat  *profile.Profile
+	tree  *grove
 }
 
 func (st *stage) newEngine() (*engine, error) {
@@ -226,7 +227,7 @@ func (st *stage) newEngine() (*engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &engine{p, profile.NewIndex(p), f.Profile}, nil
+	return &engine{p, profile.NewIndex(p), f.Profile, newGrove(p)}, nil
 }
 
 // decide asks all forms; the text says where they differ among one another.
@@ -234,6 +235,13 @@ func (e *engine) decide(op profile.Operation, f profile.Facts) (profile.Answer, 
 	a, ix := e.walk.Decide(op, f), e.index.Decide(op, f)
 	if a.Verdict != ix.Verdict || a.Errno != ix.Errno || a.Optional != ix.Optional || a.Created != ix.Created || a.Move.Errno != ix.Move.Errno {
 		return a, fmt.Sprintf("the walk answers %v %s, the index %v %s", a.Verdict, errnoName(a.Errno), ix.Verdict, errnoName(ix.Errno))
+	}
+	tree, err := e.tree.decide(op, f)
+	if err != nil {
+		return a, err.Error()
+	}
+	if a.Verdict != tree.Verdict || a.Errno != tree.Errno || a.Optional != tree.Optional || a.Created != tree.Created {
+		return a, fmt.Sprintf("the walk answers %v %s, the tree of objects %v %s", a.Verdict, errnoName(a.Errno), tree.Verdict, errnoName(tree.Errno))
 	}
 	if f.Shared > 0 {
 		if f.Shared < len(e.walk.Layers) {

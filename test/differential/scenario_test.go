@@ -14,6 +14,8 @@
 //	perform_test.go    one operation, for real
 //	network_test.go    the same on ports
 //	run_test.go        a scenario on the kernel, compared step by step
+//	tree_test.go       the engine on objects instead of paths
+//	live_test.go       policyctl check on the same
 //	random_test.go     random scenarios
 //	shrink_test.go     the smallest scenario that still fails
 //	namespace_test.go  the same for a plain user, in namespaces
