@@ -206,16 +206,23 @@ func clearGranted(unfulfilled, granted []Access) bool {
 }
 
 // decide ends a walk: splits the quiet bits off and looks at what is left.
-func (p *Profile) decide(kind Kind, m Masks) Decision {
-	d := Decision{Allowed: true, Unfulfilled: m}
-	for l, a := range d.Unfulfilled.slice() {
-		denied := a &^ QuietRule
-		d.Unfulfilled.slice()[l] = denied
-		if denied != 0 {
-			d.Allowed = false
-			d.Errno = syscall.EACCES
-			d.Quiet = a&QuietRule == 0 && denied&^p.Layers[l].quiet(kind) == 0
+func (p *Profile) decide(kind Kind, m Masks) (d Decision) {
+	d.Unfulfilled = m
+	left := d.Unfulfilled.slice()
+	innermost := -1
+	for l, a := range left {
+		if a&^QuietRule != 0 {
+			innermost = l
 		}
+	}
+	if innermost >= 0 {
+		a := left[innermost]
+		d.Errno = syscall.EACCES
+		d.Quiet = a&QuietRule == 0 && a&^p.Layers[innermost].quiet(kind) == 0
+	}
+	d.Allowed = innermost < 0
+	for l := range left {
+		left[l] &^= QuietRule
 	}
 	return d
 }

@@ -49,88 +49,89 @@ func (ix *Index) Decide(op Operation, f Facts) Answer {
 	return decideOperation(ix.p, ix, &op, &f, pathSpots(op.Path, op.NewPath))
 }
 
-// asker asks the questions of one operation.
+// asker asks the questions of one operation. The answer is not in it: beside an
+// interface whose methods are called it would be moved to the heap.
 type asker struct {
 	p  *Profile
 	w  walker
 	at spots
-	a  Answer
 }
 
-func decideOperation(p *Profile, w walker, op *Operation, f *Facts, at spots) Answer {
-	q := asker{p: p, w: w, at: at, a: Answer{Verdict: NotMediated}}
+func decideOperation(p *Profile, w walker, op *Operation, f *Facts, at spots) (a Answer) {
+	a.Verdict = NotMediated
+	q := asker{p: p, w: w, at: at}
 	if f.Internal && op.Kind.asksObject() {
-		q.a.Optional = FSTruncate | FSIoctlDev // kept with the file as granted
-		return q.a
+		a.Optional = FSTruncate | FSIoctlDev // kept with the file as granted
+		return a
 	}
 	switch op.Kind {
 	case OpOpen:
-		q.open(op, f, op.Open&OpenCreate != 0 && f.Type == NoFile)
+		q.open(&a, op, f, op.Open&OpenCreate != 0 && f.Type == NoFile)
 	case OpIoctlDev:
-		q.open(op, f, false)
-		if q.a.Verdict == Allow && q.a.Optional&FSIoctlDev == 0 {
-			q.object(FSIoctlDev)
+		q.open(&a, op, f, false)
+		if a.Verdict == Allow && a.Optional&FSIoctlDev == 0 {
+			q.object(&a, FSIoctlDev)
 		}
 	case OpRename, OpExchange, OpLink:
-		q.move(op, f)
+		q.move(&a, op, f)
 	case OpConnectUnix:
-		q.connectUnix(f.Shared)
+		q.connectUnix(&a, f.Shared)
 	case OpBindTCP:
-		q.port(op.Port, NetBindTCP)
+		q.port(&a, op.Port, NetBindTCP)
 	case OpConnectTCP:
-		q.port(op.Port, NetConnectTCP)
+		q.port(&a, op.Port, NetConnectTCP)
 	case OpBindUDP:
-		q.port(op.Port, NetBindUDP)
+		q.port(&a, op.Port, NetBindUDP)
 	case OpConnectUDP, OpSendUDP:
-		if q.port(op.Port, NetConnectSendUDP) && !f.Bound {
-			q.port(0, NetBindUDP)
+		if q.port(&a, op.Port, NetConnectSendUDP) && !f.Bound {
+			q.port(&a, 0, NetBindUDP)
 		}
 	case OpSignal:
 		if !f.SameProcess {
-			q.scope(ScopeSignal, f.Shared)
+			q.scope(&a, ScopeSignal, f.Shared)
 		}
 	case OpAbstractUnix:
-		q.scope(ScopeAbstractUnixSocket, f.Shared)
+		q.scope(&a, ScopeAbstractUnixSocket, f.Shared)
 	case OpMount:
-		q.mount()
+		q.mount(&a)
 	case OpStat, OpSetAttributes:
 	default:
-		q.simple(op)
+		q.simple(&a, op)
 	}
-	return q.a
+	return a
 }
 
 // simple asks one right of one path.
-func (q *asker) simple(op *Operation) {
+func (q *asker) simple(a *Answer, op *Operation) {
 	switch op.Kind {
 	case OpExec:
 		// The kernel opens it to read, and to execute.
-		q.object(FSReadFile | FSExecute)
+		q.object(a, FSReadFile|FSExecute)
 	case OpTruncate:
-		q.object(FSTruncate)
+		q.object(a, FSTruncate)
 	case OpMkdir:
-		q.parent(FSMakeDir)
+		q.parent(a, FSMakeDir)
 	case OpMknod:
-		q.parent(op.Make.makeRight())
+		q.parent(a, op.Make.makeRight())
 	case OpSymlink:
-		q.parent(FSMakeSym)
+		q.parent(a, FSMakeSym)
 	case OpUnlink:
-		q.parent(FSRemoveFile)
+		q.parent(a, FSRemoveFile)
 	case OpRmdir:
-		q.parent(FSRemoveDir)
+		q.parent(a, FSRemoveDir)
 	default:
-		q.a.Verdict, q.a.Errno = Deny, syscall.EINVAL
+		a.Verdict, a.Errno = Deny, syscall.EINVAL
 	}
 }
 
 // open asks what open(2) does. The rights to truncate and to use ioctl are
 // looked up with the others and kept with the file; the kernel refuses only
 // when they are used, which O_TRUNC does at once.
-func (q *asker) open(op *Operation, f *Facts, created bool) {
+func (q *asker) open(a *Answer, op *Operation, f *Facts, created bool) {
 	if op.Open&OpenPath != 0 {
 		return
 	}
-	if created && !q.parent(FSMakeReg) {
+	if created && !q.parent(a, FSMakeReg) {
 		return
 	}
 	var req Access
@@ -148,27 +149,25 @@ func (q *asker) open(op *Operation, f *Facts, created bool) {
 		optional |= FSIoctlDev
 	}
 	if req == 0 || !q.at.object.ok {
-		q.object(0)
+		q.object(a, 0)
 		return
 	}
 	left := q.w.unfulfilled(q.at.object, req|optional)
-	q.a.Optional = optional &^ union(&left)
+	a.Optional = optional &^ union(&left)
 	if op.Open&OpenTruncate != 0 && f.Type == RegularFile {
 		req |= FSTruncate // O_TRUNC of what was just made, or is no regular file, is nothing
 	}
-	for l, a := range left.slice() {
-		left.slice()[l] = a & (req | QuietRule)
-	}
-	if !q.add(Question{Kind: FS, Path: q.at.object.path, Request: req, Decision: q.p.decide(FS, left)}) {
-		q.a.Created, q.a.Optional = created, 0
+	left = onlyRights(left, req|QuietRule)
+	if !a.add(&Question{Kind: FS, Path: q.at.object.path, Request: req, Decision: q.p.decide(FS, left)}) {
+		a.Created, a.Optional = created, 0
 	}
 }
 
 // connectUnix asks for resolve_unix in the layers that whoever made the socket
 // is not under.
-func (q *asker) connectUnix(shared int) {
+func (q *asker) connectUnix(a *Answer, shared int) {
 	if !q.at.object.ok {
-		q.object(0)
+		q.object(a, 0)
 		return
 	}
 	left := q.w.unfulfilled(q.at.object, FSResolveUnix)
@@ -177,10 +176,10 @@ func (q *asker) connectUnix(shared int) {
 			left.slice()[l] = 0
 		}
 	}
-	q.add(Question{Kind: FS, Path: q.at.object.path, Request: FSResolveUnix, Decision: q.p.decide(FS, left)})
+	a.add(&Question{Kind: FS, Path: q.at.object.path, Request: FSResolveUnix, Decision: q.p.decide(FS, left)})
 }
 
-func (q *asker) move(op *Operation, f *Facts) {
+func (q *asker) move(a *Answer, op *Operation, f *Facts) {
 	mv := Move{Op: Rename, Old: op.Path, New: op.NewPath, OldType: f.Type, NewType: f.NewType, Mounted: f.Mounted}
 	switch op.Kind {
 	case OpExchange:
@@ -188,15 +187,15 @@ func (q *asker) move(op *Operation, f *Facts) {
 	case OpLink:
 		mv.Op = Link
 	}
-	q.a.Move = decideMove(q.p, q.w, &mv, q.at)
-	q.a.Verdict, q.a.Errno = Allow, q.a.Move.Errno
-	if !q.a.Move.Allowed {
-		q.a.Verdict = Deny
+	a.Move = decideMove(q.p, q.w, &mv, q.at)
+	a.Verdict, a.Errno = Allow, a.Move.Errno
+	if !a.Move.Allowed {
+		a.Verdict = Deny
 	}
 }
 
 // mount is refused by any layer that handles any fs right, whatever its rules.
-func (q *asker) mount() {
+func (q *asker) mount(a *Answer) {
 	d := Decision{Allowed: true, Unfulfilled: newMasks(len(q.p.Layers))}
 	for l := range q.p.Layers {
 		if fs := q.p.Layers[l].FS; fs != 0 {
@@ -204,45 +203,45 @@ func (q *asker) mount() {
 			d.Allowed, d.Errno = false, syscall.EPERM
 		}
 	}
-	q.add(Question{Kind: FS, Decision: d})
+	a.add(&Question{Kind: FS, Decision: d})
 }
 
 // parent asks for a right to make or remove the object.
-func (q *asker) parent(req Access) bool {
+func (q *asker) parent(a *Answer, req Access) bool {
 	if !q.at.parent.ok {
-		return q.object(0)
+		return q.object(a, 0)
 	}
-	return q.spot(q.at.parent, req)
+	return q.spot(a, q.at.parent, req)
 }
 
 // object asks for rights on the object itself.
-func (q *asker) object(req Access) bool { return q.spot(q.at.object, req) }
+func (q *asker) object(a *Answer, req Access) bool { return q.spot(a, q.at.object, req) }
 
 // spot asks for rights; none are no question.
-func (q *asker) spot(at spot, req Access) bool {
+func (q *asker) spot(a *Answer, at spot, req Access) bool {
 	d := badQuestion(len(q.p.Layers))
 	if req != 0 && at.ok {
 		d = q.p.decide(FS, q.w.unfulfilled(at, req))
 	}
-	return q.add(Question{Kind: FS, Path: at.path, Request: req, Decision: d})
+	return a.add(&Question{Kind: FS, Path: at.path, Request: req, Decision: d})
 }
 
-func (q *asker) port(port uint16, req Access) bool {
-	return q.add(Question{Kind: Net, Port: port, Request: req, Decision: q.p.DecidePort(port, req)})
+func (q *asker) port(a *Answer, port uint16, req Access) bool {
+	return a.add(&Question{Kind: Net, Port: port, Request: req, Decision: q.p.DecidePort(port, req)})
 }
 
-func (q *asker) scope(req Access, shared int) {
-	q.add(Question{Kind: Scope, Request: req, Decision: q.p.DecideScope(req, shared)})
+func (q *asker) scope(a *Answer, req Access, shared int) {
+	a.add(&Question{Kind: Scope, Request: req, Decision: q.p.DecideScope(req, shared)})
 }
 
 // add notes a question and tells whether to go on.
-func (q *asker) add(question Question) bool {
-	q.a.Questions[q.a.Asked] = question
-	q.a.Asked++
-	q.a.Errno = question.Decision.Errno
-	q.a.Verdict = Deny
+func (a *Answer) add(question *Question) bool {
+	a.Questions[a.Asked] = *question
+	a.Asked++
+	a.Errno = question.Decision.Errno
+	a.Verdict = Deny
 	if question.Decision.Allowed {
-		q.a.Verdict = Allow
+		a.Verdict = Allow
 	}
 	return question.Decision.Allowed
 }

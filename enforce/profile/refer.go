@@ -171,8 +171,9 @@ func gain(src, dst *Masks, own []Access, t FileType) Masks {
 
 // onlyRights is m with each mask cut down to the rights in keep.
 func onlyRights(m Masks, keep Access) Masks {
-	for l := range m.slice() {
-		m.slice()[l] &= keep
+	s := m.slice()
+	for l := range s {
+		s[l] &= keep
 	}
 	return m
 }
