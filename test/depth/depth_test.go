@@ -80,6 +80,7 @@ func newStack(t testing.TB, dir string, depth, layers int) *stack {
 //	ns/verdict           on the located object, yes or no ([profile.Tree.AllowedAt])
 //	ns/united            the same with who refuses what ([profile.Tree.DecideAt])
 //	ns/located, ns/path  the same by [profile.Index], on a located path and on the text of it
+//	ns/open              the whole operation by [profile.Index.Decide], on the text
 //	ns/kernel            openat(2) of the file from its folder, refused by the same rules
 //	ns/bare              openat(2) and close(2) of it on a thread without Landlock
 //	verdict/1layer, united/1layer   over the same on the same tree under one layer
@@ -99,6 +100,7 @@ func BenchmarkDepth(b *testing.B) {
 func benchDepth(b *testing.B, n *nested, s, one *stack) {
 	const short = 2_000           // repetitions of what takes nanoseconds
 	long := max(1, 2_000/n.depth) // and of what depends on the depth
+	file := profile.Facts{Type: profile.RegularFile}
 	thread := n.confine(b, s.p)
 	times := map[string]samples{}
 	measure := func(name string, repeat int, allowed func() bool) {
@@ -118,6 +120,8 @@ func benchDepth(b *testing.B, n *nested, s, one *stack) {
 	}
 	if s.index != nil {
 		ways["located"] = func() bool { return s.index.DecideAt(s.at, asked).Allowed }
+		open := profile.Operation{Kind: profile.OpOpen, Path: s.file, Open: profile.OpenRead}
+		ways["open"] = func() bool { return s.index.Decide(open, file).Verdict != profile.Deny }
 		ways["path"] = func() bool { return s.index.DecidePath(s.file, asked).Allowed }
 	}
 	for name, way := range ways {
