@@ -40,6 +40,11 @@ func TestKernel(t *testing.T) {
 			testObserved(t, kernel, kernelIs(t))
 			testObservedQuestions(t, kernel)
 		})
+		t.Run("settings", func(t *testing.T) {
+			runtime.LockOSThread()
+			testSettings(t, kernel, kernelIs(t))
+			restored(t, kernel)
+		})
 		t.Run("load", func(t *testing.T) { loadTests(t, kernel) })
 	})
 }
