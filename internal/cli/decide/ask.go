@@ -142,7 +142,8 @@ func (x *inquiry) paths() (err error) {
 		return fmt.Errorf("%s: %w: %w", x.a.Operation, ErrNotAsked, got.Errno)
 	}
 	x.conclude(got)
-	return nil
+	_, err = x.overrule(got)
+	return err
 }
 
 // typeOf is the type of an object as the kernel's rights see it.
@@ -156,10 +157,7 @@ func (x *inquiry) typeOf(f *found) profile.FileType {
 // conclude turns the engine's answer into ours. Of several engine answers (a
 // program and its interpreters) it is called for each up to the first denial.
 func (x *inquiry) conclude(got profile.Answer) {
-	x.a.Verdict = got.Verdict.String()
-	if got.Errno != 0 {
-		x.a.Errno = unix.ErrnoName(got.Errno)
-	}
+	x.a.Verdict, x.a.Errno = got.Verdict.String(), errnoName(got.Errno)
 	switch x.op.Kind {
 	case profile.OpRename, profile.OpExchange, profile.OpLink:
 		x.concludeMove(got.Move)
@@ -168,13 +166,24 @@ func (x *inquiry) conclude(got profile.Answer) {
 	for i := range got.Questions[:got.Asked] {
 		x.conclusion(&got.Questions[i])
 	}
-	if got.Created {
-		x.a.note(noteCreated, "%s is made all the same before the open is refused", x.op.Path)
-	}
+	x.created(got)
 	if got.Verdict == profile.Allow && x.op.Kind == profile.OpOpen && x.op.Open&profile.OpenWrite != 0 &&
 		x.facts.Type <= profile.RegularFile && got.Optional&profile.FSTruncate == 0 {
 		x.a.note(noteNoTruncate, "truncate is not granted: ftruncate(2) on the open file fails with EACCES")
 	}
+}
+
+func (x *inquiry) created(got profile.Answer) {
+	if got.Created {
+		x.a.note(noteCreated, "%s is made all the same before the open is refused", x.op.Path)
+	}
+}
+
+func errnoName(e syscall.Errno) string {
+	if e == 0 {
+		return ""
+	}
+	return unix.ErrnoName(e)
 }
 
 // conclusion takes one question of the kernel into the answer.
@@ -259,7 +268,10 @@ func (x *inquiry) take(l *Look, kind profile.Kind, req profile.Access, left []pr
 	}
 	x.unknownRights(kind, req)
 	if x.explain {
-		l.Steps = x.d.steps(kind, req, l.Real, w)
+		l.Steps = []Step{{Rules: []Rule{}, Unfulfilled: l.Layers}} // scopes have no rules to meet
+		if kind != profile.Scope {
+			l.Steps = x.d.steps(kind, req, l.Real, w)
+		}
 		x.a.Looks = append(x.a.Looks, *l)
 	}
 }

@@ -42,6 +42,7 @@ type Decider struct {
 	origins map[originKey][]*apiv1.Origin
 	places  []Rule            // by layer of p: where it begins in the text
 	rules   map[inode][]bound // rows of p by what they stand for on this host
+	flat    *Decider          // of the one layer the kernel gets, where that may differ
 
 	// Skipped are the paths of rules that do not exist and may be missing.
 	Skipped []string
@@ -87,6 +88,9 @@ func New(p *profile.Profile, origins []*apiv1.Origin, o Options) (*Decider, erro
 	d.match()
 	if !o.Lexical {
 		reasons = append(reasons, d.bind()...)
+	}
+	if len(reasons) == 0 {
+		reasons = d.flatten()
 	}
 	if len(reasons) > 0 {
 		return nil, fmt.Errorf("%w:\n%s", ErrNotEnforceable, strings.Join(reasons, "\n"))
@@ -143,6 +147,9 @@ func (d *Decider) bind() (reasons []string) {
 	for i := range d.p.Paths {
 		row := &d.p.Paths[i]
 		o, err := lookAt(row.Path, true)
+		if err == nil && row.Within > 0 {
+			err = staysWithin(row.Path, row.Path[:row.Within])
+		}
 		switch {
 		case err == nil:
 			d.rules[o.inode] = append(d.rules[o.inode], bound{i, o.kind != profile.Directory})
@@ -153,6 +160,23 @@ func (d *Decider) bind() (reasons []string) {
 		}
 	}
 	return reasons
+}
+
+// staysWithin refuses a path of a parameter that symbolic links lead out of the
+// folder whoever wrote the policy put it in.
+func staysWithin(path, folder string) error {
+	p, err := resolve(path, true)
+	if err != nil {
+		return err
+	}
+	f, err := resolve(folder, true)
+	if err != nil {
+		return err
+	}
+	if p.real != f.real && !strings.HasPrefix(p.real, strings.TrimSuffix(f.real, "/")+"/") {
+		return fmt.Errorf("%s leads to %s, out of %s, which a parameter must lie within", path, p.real, folder)
+	}
+	return nil
 }
 
 // mended tells whether the kernel has an erratum mended.

@@ -38,6 +38,9 @@ func (x *inquiry) exec() error {
 		if got.Asked > 0 {
 			x.program(what, name, &got.Questions[0])
 		}
+		if got, err = x.overrule(got); err != nil {
+			return err
+		}
 		if got.Verdict == profile.Deny || x.d.opt.Lexical {
 			break
 		}

@@ -20,6 +20,7 @@ const (
 	noteNotHandled     = "right_not_handled"
 	noteGain           = "gain"
 	noteNoRefer        = "no_refer"
+	noteFlattened      = "flattened"
 	noteCreated        = "created"
 	noteNoTruncate     = "no_ftruncate"
 	noteInherited      = "inherited_descriptors"
@@ -53,7 +54,7 @@ var noteCodes = []NoteCode{
 	{noteFileSystem, "the file system itself refuses the operation, whatever the policy says"},
 	{noteSymlink, "symbolic links lead to another path, and that is the one that counts"},
 	{noteSymlinkOut, "the path as it is written is granted, but a symbolic link leads out of the grant"},
-	{noteSharedInode, "a rule on another path holds here, because both are one inode (hard link, bind mount, symbolic link)"},
+	{noteSharedInode, "a rule on another path holds here, because both are one inode (hard link, bind mount)"},
 	{noteStaleRule, "a rule's path names another inode now than when the rules were bound; the rule stays with the old one"},
 	{noteReplaceable, "a rule is on a file that the policy lets programs replace; a new file of that name is not covered by it"},
 	{noteSkippedRule, "a rule on the way is left out, because its path does not exist and the policy says `missing: skip`"},
@@ -62,6 +63,7 @@ var noteCodes = []NoteCode{
 	{noteNotHandled, "no layer handles a right, so nothing refuses it"},
 	{noteGain, "moving would give the object rights where it goes that it lacks where it is"},
 	{noteNoRefer, "moving between directories needs refer on both in every layer of a policy that handles any fs right"},
+	{noteFlattened, "the layers are flattened into one before the kernel sees them, and that answers differently, as the policy accepts by name"},
 	{noteCreated, "the open is refused, but it has made the file before that"},
 	{noteNoTruncate, "the file can be opened for writing, but ftruncate(2) on it will be refused"},
 	{noteInherited, "a file that is open already, inherited or received, keeps what it could do"},
