@@ -19,6 +19,7 @@ import (
 type report struct {
 	steps   int
 	failure string // what differed at the last step, or the kernel and the text
+	text    string // the failing step as a PolicyTest
 	broken  error  // the scenario could not be set up: no verdict
 	void    bool   // the policy is none that can be built
 	flat    bool   // the kernel got it flattened
@@ -262,40 +263,41 @@ func (st *stage) compare(e *engine, s *step, r *report) string {
 	op, facts := st.m.question(s, st.h.port)
 	before, after := st.m.vfs(s)
 	var answer profile.Answer
+	var differ string
 	want := before
-	if before == 0 && unmediated[s.by] {
+	switch {
+	case before != 0:
+	case unmediated[s.by]:
 		r.counts[op.Kind][profile.NotMediated]++
 		want = after
-	} else if before == 0 {
-		var differ string
+	default:
 		if answer, differ = e.decide(op, facts); differ != "" {
-			return differ
+			break
 		}
 		r.counts[op.Kind][answer.Verdict]++
 		st.reach(s, answer.Verdict, r)
 		if st.sc.random == nil || r.steps%liveEvery == 0 {
-			if differ := st.live(s, answer, r); differ != "" {
-				return differ
-			}
+			differ = st.live(s, answer, r)
 		}
 		if want = answer.Errno; want == 0 {
 			want = after
 		}
 	}
-	if s.hasWant && s.want != want {
-		return fmt.Sprintf("expected is %s, the engine answers %s", errnoName(s.want), errnoName(want))
+	if differ == "" && s.hasWant && s.want != want {
+		differ = fmt.Sprintf("expected is %s, the engine answers %s", errnoName(s.want), errnoName(want))
 	}
 	got := st.perform(s, &facts)
-	switch {
-	case got.lacking:
+	if differ == "" {
+		if differ = got.differs(&answer, want, op.Kind); differ != "" {
+			differ += fmt.Sprintf(" (Landlock: %v %s; before it %s, after it %s)", answer.Verdict, errnoName(answer.Errno), errnoName(before), errnoName(after))
+		}
+	}
+	if differ != "" {
+		r.text = st.document(s, got.errno)
+		return differ
+	}
+	if got.lacking {
 		return ""
-	case got.errno != want && !portTaken(op.Kind, got.errno, want):
-		return fmt.Sprintf("the kernel answers %s, the engine %s (Landlock: %v %s; before it %s, after it %s)", errnoName(got.errno), errnoName(want),
-			answer.Verdict, errnoName(answer.Errno), errnoName(before), errnoName(after))
-	case got.truncated && (got.truncate == 0) != (answer.Optional&profile.FSTruncate != 0):
-		return fmt.Sprintf("ftruncate of the open file gives %s, the engine says that it keeps %s", errnoName(got.truncate), profile.FS.Format(answer.Optional))
-	case got.controlled && (got.ioctl == syscall.ENOTTY) != (answer.Optional&profile.FSIoctlDev != 0):
-		return fmt.Sprintf("ioctl on the open device gives %s, the engine says that it keeps %s", errnoName(got.ioctl), profile.FS.Format(answer.Optional))
 	}
 	if got.errno == 0 || answer.Created {
 		st.m.apply(s)
@@ -306,6 +308,20 @@ func (st *stage) compare(e *engine, s *step, r *report) string {
 		}
 	}
 	return st.consistent(s)
+}
+
+// differs says how the kernel's answer differs from the engine's.
+func (got *outcome) differs(answer *profile.Answer, want syscall.Errno, k profile.OpKind) string {
+	switch {
+	case got.lacking:
+	case got.errno != want && !portTaken(k, got.errno, want):
+		return fmt.Sprintf("the kernel answers %s, the engine %s", errnoName(got.errno), errnoName(want))
+	case got.truncated && (got.truncate == 0) != (answer.Optional&profile.FSTruncate != 0):
+		return fmt.Sprintf("ftruncate of the open file gives %s, the engine says that it keeps %s", errnoName(got.truncate), profile.FS.Format(answer.Optional))
+	case got.controlled && (got.ioctl == syscall.ENOTTY) != (answer.Optional&profile.FSIoctlDev != 0):
+		return fmt.Sprintf("ioctl on the open device gives %s, the engine says that it keeps %s", errnoName(got.ioctl), profile.FS.Format(answer.Optional))
+	}
+	return ""
 }
 
 // reach counts the situations that are rare, so that a run shows that it was in

@@ -17,6 +17,7 @@
 //	tree_test.go       the engine on objects instead of paths
 //	live_test.go       policyctl check on the same
 //	random_test.go     random scenarios
+//	document_test.go   a failing step as a PolicyTest
 //	shrink_test.go     the smallest scenario that still fails
 //	namespace_test.go  the same for a plain user, in namespaces
 //	share_test.go      a part of a run, and what it came to

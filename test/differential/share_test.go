@@ -101,7 +101,8 @@ func (s share) run(h *host, goOn func(*totals) bool) (sum totals, err error) {
 		case r.failure != "":
 			first := r.failure
 			small, r := shrink(h, sc)
-			sum.Failures = append(sum.Failures, fmt.Sprintf("seed %d, scenario %d: %s\nthe smallest of its kind, to be kept in testdata: %s\n%s", s.seed, n, first, r.failure, small))
+			sum.Failures = append(sum.Failures, fmt.Sprintf("seed %d, scenario %d: %s\nthe smallest of its kind, to be kept in testdata: %s\n%s\nits last step as a test for policyctl test --enforce:\n%s",
+				s.seed, n, first, r.failure, small, r.text))
 		}
 	}
 	return sum, nil
