@@ -32,7 +32,8 @@ func (in *input) mask(k profile.Kind) profile.Access {
 	case 0:
 		return all
 	case 1:
-		return all & (1<<in.below(17) | 1<<in.below(17))
+		one, other := in.below(17), in.below(17)
+		return all & (1<<one | 1<<other)
 	}
 	return all & profile.Access(in.next()|in.next()<<8|in.next()<<16)
 }
