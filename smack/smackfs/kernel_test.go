@@ -45,6 +45,7 @@ func TestKernel(t *testing.T) {
 			testSettings(t, kernel, kernelIs(t))
 			restored(t, kernel)
 		})
+		t.Run("ask", func(t *testing.T) { testAsk(t, kernel, kernelIs(t), queries(t)) })
 		t.Run("load", func(t *testing.T) { loadTests(t, kernel) })
 	})
 }
