@@ -3,7 +3,6 @@ module policyd.dev/policyd
 go 1.26.0
 
 require (
-	github.com/goccy/go-yaml v1.19.2
 	github.com/google/go-cmp v0.7.0
 	github.com/landlock-lsm/go-landlock v0.11.2
 	github.com/rogpeppe/go-internal v1.16.0

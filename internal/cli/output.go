@@ -9,7 +9,6 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/goccy/go-yaml"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 )
@@ -80,12 +79,7 @@ func WriteValue(w io.Writer, f Format, v any) error {
 
 func writeJSON(w io.Writer, f Format, raw []byte) error {
 	if f == YAML {
-		text, err := yaml.JSONToYAML(raw)
-		if err != nil {
-			return err
-		}
-		_, err = w.Write(text)
-		return err
+		return writeYAML(w, raw)
 	}
 	var b bytes.Buffer
 	if err := json.Indent(&b, raw, "", "  "); err != nil {
