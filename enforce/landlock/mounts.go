@@ -36,7 +36,7 @@ func parseMounts(text string) (mounts, error) {
 		if err != nil {
 			return nil, fmt.Errorf("mountinfo: line %q: %w", line, err)
 		}
-		all = append(all, mount{id, f[2], unescape(f[3]), unescape(f[4])})
+		all = append(all, mount{id, f[2], UnescapeMount(f[3]), UnescapeMount(f[4])})
 	}
 	return all, nil
 }
@@ -116,21 +116,22 @@ func join(dir, rel string) string {
 	return dir + rel
 }
 
-// unescape undoes mountinfo's \040 for space and the like.
-func unescape(s string) string {
-	if !strings.Contains(s, `\`) {
-		return s
+// UnescapeMount undoes the octal escapes of a field of mountinfo: \040 for space
+// and the like (proc_pid_mountinfo(5)).
+func UnescapeMount(field string) string {
+	if !strings.Contains(field, `\`) {
+		return field
 	}
 	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] == '\\' && i+4 <= len(s) {
-			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
+	for i := 0; i < len(field); i++ {
+		if field[i] == '\\' && i+4 <= len(field) {
+			if n, err := strconv.ParseUint(field[i+1:i+4], 8, 8); err == nil {
 				b.WriteByte(byte(n))
 				i += 3
 				continue
 			}
 		}
-		b.WriteByte(s[i])
+		b.WriteByte(field[i])
 	}
 	return b.String()
 }

@@ -45,3 +45,14 @@ func TestProcessFolder(t *testing.T) {
 		}
 	}
 }
+
+func TestUnescapeMount(t *testing.T) {
+	for in, want := range map[string]string{
+		"": "", "/plain": "/plain", `/a\040b`: "/a b", `\011\012\134`: "\t\n\\", `/end\040`: "/end ",
+		`/cut\04`: `/cut\04`, `/odd\999`: `/odd\999`, `\`: `\`, `\134040`: `\040`, `\777`: `\777`,
+	} {
+		if got := UnescapeMount(in); got != want {
+			t.Errorf("%q: %q, want %q", in, got, want)
+		}
+	}
+}

@@ -5,8 +5,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
+
+	"policyd.dev/policyd/enforce/landlock"
 )
 
 // ownCgroup gives the folder of this process's v2 cgroup.
@@ -44,26 +45,10 @@ func cgroupFolder(cgroup, mountinfo string) (string, error) {
 			continue
 		}
 		// The mount may show a part of the hierarchy only.
-		rel, ok := strings.CutPrefix(own, strings.TrimSuffix(unescapeMount(f[3]), "/"))
-		if at := unescapeMount(f[4]); ok && (rel == "" || rel[0] == '/') && filepath.IsAbs(at) {
+		rel, ok := strings.CutPrefix(own, strings.TrimSuffix(landlock.UnescapeMount(f[3]), "/"))
+		if at := landlock.UnescapeMount(f[4]); ok && (rel == "" || rel[0] == '/') && filepath.IsAbs(at) {
 			return filepath.Join(at, rel), nil
 		}
 	}
 	return "", fmt.Errorf("cgroup %q is not mounted (version 2)", own)
-}
-
-// unescapeMount undoes the octal escapes of space, tab, line end and backslash.
-func unescapeMount(s string) string {
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] == '\\' && i+3 < len(s) {
-			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
-				b.WriteByte(byte(n))
-				i += 3
-				continue
-			}
-		}
-		b.WriteByte(s[i])
-	}
-	return b.String()
 }
