@@ -1,0 +1,65 @@
+package smack
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"policyd.dev/policyd/smack/smacktest"
+)
+
+func lintOf(t *testing.T, text string, o LintOptions) []string {
+	t.Helper()
+	b := NewBuilder("p")
+	if err := b.Layer("l", AllAccess).Text("f", []byte(text)); err != nil {
+		t.Fatal(err)
+	}
+	p, _, err := b.Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, f := range Lint(p, o) {
+		if f.Text == "" {
+			t.Errorf("%v says nothing", f)
+		}
+		out = append(out, string(f.Code)+" "+f.Label)
+	}
+	return out
+}
+
+func TestLint(t *testing.T) {
+	var used strings.Builder
+	for i := range 5 {
+		fmt.Fprintf(&used, "System::Run Obj%d r\nUser Obj%d r\n", i, i)
+	}
+	for _, c := range []struct {
+		name, text string
+		o          LintOptions
+		want       []string
+	}{
+		{"nothing odd", used.String(), LintOptions{}, nil},
+		{"another byte", used.String() + "System:.Run Other r\n", LintOptions{}, []string{"near-label System:.Run"}},
+		{"a byte less", used.String() + "System:Run Other r\n", LintOptions{}, []string{"near-label System:Run"}},
+		{"a byte more", used.String() + "System::Runn Other r\n", LintOptions{}, []string{"near-label System::Runn"}},
+		{"case", used.String() + "system::run Other r\n", LintOptions{}, []string{"near-label system::run"}},
+		{"a number", used.String() + "User1 Other r\n", LintOptions{}, nil},
+		{"both in use", used.String() + strings.ReplaceAll(used.String(), "User", "Usar"), LintOptions{}, nil},
+		{"short labels", "A B r\nA C r\nA D r\nAB X r\n", LintOptions{}, nil},
+		{"budget", used.String(), LintOptions{Labels: 6}, []string{"label-budget "}},
+		{"objects", used.String(), LintOptions{Objects: 4}, []string{"many-objects System::Run", "many-objects User"}},
+		{"floor", "C _ w\n_ B wa\nA _ rl\n? B r\nA ^ r\n^ A w\nA ? x\n", LintOptions{}, []string{"built-in-label C", "built-in-label B", "built-in-label B", "built-in-label A", "built-in-label A", "built-in-label A", "built-in-label A"}},
+		{"dead", "A * r\n* A r\nA _ rx\n^ A l\n", LintOptions{}, nil},
+	} {
+		got := lintOf(t, c.text, c.o)
+		slices.Sort(got)
+		slices.Sort(c.want)
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+	if got := lintOf(t, string(smacktest.Platform.Text()), LintOptions{}); len(got) != 0 {
+		t.Errorf("the platform's rules are odd: %q", got)
+	}
+}
