@@ -177,7 +177,12 @@ func (a *app) versionRows(form cli.Format, list []*apiv1.VersionInfo, titled boo
 		}
 		return nil
 	}
+	// Fragments may be policyctl's and policyd's own, without versions.
+	fragments := len(list) > 0 && list[0].GetKind() == policy.KindFragment
 	titles := []string{"NAME", "VERSION", "TAGS", "AUTHOR", "AGE", "DESCRIPTION"}
+	if fragments {
+		titles = slices.Insert(titles, 2, "SOURCE")
+	}
 	if form == cli.Wide {
 		titles = append(titles, "DIGEST", "LABELS", "INCLUDES", "MESSAGE")
 	}
@@ -187,10 +192,20 @@ func (a *app) versionRows(form cli.Format, list []*apiv1.VersionInfo, titled boo
 	rows := cli.NewRows(a.out, titles...)
 	for _, v := range list {
 		number := fmt.Sprint(v.GetNumber())
+		if v.GetNumber() == 0 {
+			number = "-"
+		}
 		if v.GetDeleted() {
 			number += " (deleted)"
 		}
 		cells := []string{v.GetName(), number, strings.Join(v.GetTags(), ","), v.GetAuthor(), age(v.GetCreated()), v.GetDescription()}
+		if fragments {
+			source := "stored"
+			if policy.IsReserved(v.GetName()) {
+				source = "shipped"
+			}
+			cells = slices.Insert(cells, 2, source)
+		}
 		if form == cli.Wide {
 			var pins []string
 			for _, p := range v.GetPins() {

@@ -22,8 +22,12 @@ func splitKind(ref string) (kind, rest string) {
 	return policy.KindPolicy, strings.TrimPrefix(ref, "policy/")
 }
 
-// title is the name of a version in output: policy/web@3. Every command takes it back.
+// title is the name of a version in output: policy/web@3, or fragment/std/base for
+// one that is shipped, without versions. Every command takes it back.
 func title(v *apiv1.VersionInfo) string {
+	if v.GetNumber() == 0 {
+		return words[v.GetKind()] + "/" + v.GetName()
+	}
 	return fmt.Sprintf("%s/%s@%d", words[v.GetKind()], v.GetName(), v.GetNumber())
 }
 
