@@ -163,6 +163,42 @@ func TestFlattenPathBound(t *testing.T) {
 	}
 }
 
+// Rows that PathBound does not name may stand on any object, several on one, in
+// any tree: layers and flat agree. That is what hard links and bind mounts do.
+func TestFlattenOnObjects(t *testing.T) {
+	bound := 0
+	rounds(t, 2000, func(t *testing.T, r *rand.Rand, p *Profile) {
+		f, err := Flatten(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		layers, flat := NewTree(p), NewTree(f.Profile)
+		for range 1 + r.IntN(12) {
+			up, ft := Place(r.IntN(layers.Len()+1)), FileType(1+r.IntN(2))
+			var rules, flatRules [][]Access
+			for i := range p.Paths {
+				if row := &p.Paths[i]; r.IntN(4) == 0 && !slices.Contains(f.PathBound, row.Path) {
+					rules = append(rules, row.Access)
+					if j, _ := f.Profile.findPath(row.Path, len(f.Profile.Paths)); j >= 0 {
+						flatRules = append(flatRules, f.Profile.Paths[j].Access)
+					}
+					bound++
+				}
+			}
+			at, req := add(t, layers, up, ft, rules...), randomMask(r, FS)
+			if add(t, flat, up, ft, flatRules...) != at {
+				t.Fatal("the trees differ")
+			}
+			if x, y := layers.DecideAt(at, req), flat.DecideAt(at, req); x.Allowed != y.Allowed || union(&x.Unfulfilled) != union(&y.Unfulfilled) {
+				t.Errorf("place %d, %s: layers %+v, flat %+v", at, FS.Format(req), x, y)
+			}
+		}
+	})
+	if bound == 0 {
+		t.Error("no row was free of its path")
+	}
+}
+
 func TestFlattenLimits(t *testing.T) {
 	p := build(t, []Access{FSRefer | ro, FSRefer | ro},
 		rule{1, "/", FSRefer}, rule{2, "/data", FSRefer}, rule{1, "/data/a", ro}, rule{2, "/data/a", ro}, rule{1, "/data/b", FSReadFile})
