@@ -89,7 +89,7 @@ func writeBatchAnswer(out *bufio.Writer, n int, v *decide.Answer, asJSON bool) e
 	}
 	layers := make([]string, len(v.Layers))
 	for i, l := range v.Layers {
-		layers[i] = l.Name + ":" + strings.Join(l.Missing, ",")
+		layers[i] = strings.TrimSuffix(l.Name+":"+strings.Join(l.Missing, ","), ":")
 	}
 	if len(layers) == 0 {
 		layers = append(layers, "-")

@@ -90,13 +90,11 @@ func newScene(t *testing.T) *scene {
 	for i := range s.places {
 		s.places[i] = strings.Replace(s.places[i], "DIR", s.dir, 1)
 	}
-	var err error
 	// A socket's name has 107 bytes at most: bound by a short way to the folder.
-	short, err := os.MkdirTemp("/tmp", "d")
+	other, err := unix.Open(s.dir+"/other", unix.O_PATH|unix.O_CLOEXEC, 0)
 	must(err)
-	t.Cleanup(func() { os.RemoveAll(short) })
-	must(os.Symlink(s.dir+"/other", short+"/o"))
-	s.listen, err = net.ListenUnix("unix", &net.UnixAddr{Name: short + "/o/sock", Net: "unix"})
+	defer unix.Close(other)
+	s.listen, err = net.ListenUnix("unix", &net.UnixAddr{Name: fmt.Sprintf("/proc/self/fd/%d/sock", other), Net: "unix"})
 	must(err)
 	s.listen.SetUnlinkOnClose(false)
 	t.Cleanup(func() { s.listen.Close() })

@@ -23,7 +23,7 @@ func ParseLine(line string) (Question, error) {
 const blanks = " \t\r\n"
 
 func split(line string) ([]string, error) {
-	if strings.IndexAny(line, `'"\#`) < 0 {
+	if !strings.ContainsAny(line, `'"\#`) {
 		return strings.FieldsFunc(line, func(r rune) bool { return strings.ContainsRune(blanks, r) }), nil
 	}
 	var words []string
@@ -78,7 +78,7 @@ func quoted(s string, quote byte, word *[]byte) int {
 
 // quote writes a word so that split gives it back.
 func quote(s string) string {
-	if s != "" && strings.IndexAny(s, blanks+`'"\`) < 0 && s[0] != '#' {
+	if s != "" && !strings.ContainsAny(s, blanks+`'"\`) && s[0] != '#' {
 		return s
 	}
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"

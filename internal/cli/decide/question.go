@@ -60,14 +60,13 @@ func Parse(words []string) (Question, error) {
 	q := Question{word: u.Word, op: profile.Operation{Kind: u.kind}}
 	given := words[1:]
 	for i, a := range u.args {
-		if i >= len(given) {
-			if a.optional {
-				a.read(&q, "")
-				continue
-			}
+		word := "" // of an optional one that is left out
+		if i < len(given) {
+			word = given[i]
+		} else if !a.optional {
 			return Question{}, fmt.Errorf("%w: %s is missing: want `%s`", ErrQuestion, a.name, u)
 		}
-		if err := a.read(&q, given[i]); err != nil {
+		if err := a.read(&q, word); err != nil {
 			return Question{}, fmt.Errorf("%w: %w: want `%s`", ErrQuestion, err, u)
 		}
 	}
