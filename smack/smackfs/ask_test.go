@@ -96,10 +96,16 @@ func TestAsk(t *testing.T) {
 }
 
 // queries is how many the kernels are asked: POLICYD_SMACK_QUERIES, or as many as a fast test takes.
-func queries(t *testing.T) int {
-	s := os.Getenv("POLICYD_SMACK_QUERIES")
+func queries(t *testing.T) int { return fromEnv(t, "POLICYD_SMACK_QUERIES", 4000) }
+
+// operations is how many the model and the kernels are given side by side: POLICYD_SMACK_OPERATIONS, or likewise.
+func operations(t *testing.T) int { return fromEnv(t, "POLICYD_SMACK_OPERATIONS", 2000) }
+
+func fromEnv(t *testing.T, name string, usual int) int {
+	t.Helper()
+	s := os.Getenv(name)
 	if s == "" {
-		return 6000
+		return usual
 	}
 	n, err := strconv.Atoi(s)
 	if err != nil {

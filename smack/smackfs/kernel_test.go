@@ -32,7 +32,7 @@ func TestKernel(t *testing.T) {
 			if d := diffShown(model, kernel); d != "" {
 				t.Fatalf("after boot: %s", d)
 			}
-			testSideBySide(t, model, kernel, 1, 2500)
+			testSideBySide(t, model, kernel, 1, operations(t))
 		})
 		t.Run("observed", func(t *testing.T) {
 			runtime.LockOSThread()
@@ -45,7 +45,11 @@ func TestKernel(t *testing.T) {
 			testSettings(t, kernel, kernelIs(t))
 			restored(t, kernel)
 		})
+		t.Run("privilege", func(t *testing.T) { testPrivilege(t, kernel, kernelIs(t)) })
+		t.Run("files", testFileLabels)
+		t.Run("processes", testProcessLabels)
 		t.Run("ask", func(t *testing.T) { testAsk(t, kernel, kernelIs(t), queries(t)) })
+		t.Run("killed child", func(t *testing.T) { testKilledChild(t, kernel) })
 		t.Run("load", func(t *testing.T) { loadTests(t, kernel) })
 	})
 }
