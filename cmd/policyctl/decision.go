@@ -93,7 +93,7 @@ func (d *decision) decider(a *app, cmd *cobra.Command, ref string) (*decide.Deci
 	}
 	dec, err := decide.New(c.profile, c.origins, o)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", c.name, err)
+		return nil, nil, seenHint(fmt.Errorf("%s: %w", c.name, err))
 	}
 	if sup.ABI != 0 {
 		if err := startable(c, sup); err != nil {
@@ -167,7 +167,15 @@ func ask(dec *decide.Decider, q decide.Question, explain bool) (*decide.Answer, 
 	case errors.Is(err, os.ErrNotExist) && q.Kind() == profile.OpExec && !strings.Contains(q.Path(), "/"):
 		return nil, fmt.Errorf("%w (give the program's path: PATH is not searched)", err)
 	}
-	return v, err
+	return v, seenHint(err)
+}
+
+// seenHint says what helps where a path may not be looked at.
+func seenHint(err error) error {
+	if errors.Is(err, decide.ErrNotSeen) {
+		return fmt.Errorf("%w; ask as root, or with --lexical, which looks at no file", err)
+	}
+	return err
 }
 
 // operationsHelp is the table of operations for a command's help.

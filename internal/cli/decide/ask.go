@@ -1,7 +1,9 @@
 package decide
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"path"
 	"slices"
 	"strings"
@@ -61,6 +63,9 @@ func (d *Decider) answer(q Question, explain bool) (*Answer, error) {
 			x.facts.Shared = len(d.p.Layers)
 		}
 		x.conclude(d.p.Decide(x.op, x.facts))
+	}
+	if errors.Is(err, fs.ErrPermission) && !errors.Is(err, ErrNotAsked) {
+		err = fmt.Errorf("%w: %w", err, ErrNotSeen)
 	}
 	if err != nil {
 		return nil, err

@@ -220,3 +220,27 @@ func TestNotAsked(t *testing.T) {
 		t.Errorf("no question: %v", err)
 	}
 }
+
+// What this user may not look at is not guessed.
+func TestNotSeen(t *testing.T) {
+	if os.Getuid() == 0 {
+		t.Skip("root looks at everything")
+	}
+	dir := tree(t)
+	if err := os.Chmod(dir+"/other", 0); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.Chmod(dir+"/other", 0o755) })
+	p := build(t, []profile.Layer{layer("l", everything, 0)}, []rule{{0, dir + "/other/secret", read, profile.Skip}})
+	if _, err := New(p, nil, Options{ABI: 7}); !errors.Is(err, ErrNotSeen) {
+		t.Errorf("a rule: %v", err)
+	}
+	p = build(t, []profile.Layer{layer("l", everything, 0)}, nil)
+	q, err := ParseLine("open " + dir + "/data/link r")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v, err := newDecider(t, p, Options{}).Answer(q); !errors.Is(err, ErrNotSeen) {
+		t.Errorf("a question: %+v, %v", v, err)
+	}
+}

@@ -3,6 +3,7 @@ package decide
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
 
@@ -13,6 +14,10 @@ import (
 var (
 	// ErrNotEnforceable is returned where nothing would start under the profile.
 	ErrNotEnforceable = errors.New("nothing starts under this policy here")
+
+	// ErrNotSeen is returned where this process may not look at a path that
+	// matters. [Options.Lexical] needs no look.
+	ErrNotSeen = errors.New("may not be looked at by this user")
 
 	// ErrNotAsked is returned where the kernel refuses an operation before
 	// Landlock is asked. The error wraps the errno.
@@ -87,7 +92,11 @@ func New(p *profile.Profile, origins []*apiv1.Origin, o Options) (*Decider, erro
 	}
 	d.match()
 	if !o.Lexical {
-		reasons = append(reasons, d.bind()...)
+		bad, err := d.bind()
+		if err != nil {
+			return nil, err
+		}
+		reasons = append(reasons, bad...)
 	}
 	if len(reasons) == 0 {
 		reasons = d.flatten()
@@ -142,7 +151,8 @@ func (d *Decider) placeLayers(origins []*apiv1.Origin) {
 
 // bind looks where the rules' paths lead now. It gives the reasons for which
 // nothing would start.
-func (d *Decider) bind() (reasons []string) {
+func (d *Decider) bind() (reasons []string, err error) {
+	var unseen []string
 	d.rules = make(map[inode][]bound, len(d.p.Paths))
 	for i := range d.p.Paths {
 		row := &d.p.Paths[i]
@@ -155,11 +165,16 @@ func (d *Decider) bind() (reasons []string) {
 			d.rules[o.inode] = append(d.rules[o.inode], bound{i, o.kind != profile.Directory})
 		case row.Missing == profile.Skip && isMissing(err):
 			d.Skipped = append(d.Skipped, row.Path)
+		case errors.Is(err, fs.ErrPermission):
+			unseen = append(unseen, row.Path)
 		default:
 			reasons = append(reasons, fmt.Sprintf("path of a rule: %v", err))
 		}
 	}
-	return reasons
+	if len(unseen) > 0 {
+		return nil, fmt.Errorf("rules on %s: %w", strings.Join(unseen, ", "), ErrNotSeen)
+	}
+	return reasons, nil
 }
 
 // staysWithin refuses a path of a parameter that symbolic links lead out of the
