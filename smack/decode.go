@@ -92,8 +92,9 @@ func (d *decoder) count(most, size int, what string) int {
 	return n
 }
 
-func (d *decoder) string(most int, what string) string {
-	n := d.count(most, 1, what)
+// string reads a name or a label; both are at most 255 bytes.
+func (d *decoder) string(what string) string {
+	n := d.count(MaxLabel, 1, what)
 	if d.err != nil || n == 0 {
 		return ""
 	}
@@ -108,11 +109,11 @@ func (d *decoder) check(err error) {
 }
 
 func (d *decoder) head(p *Policy) {
-	p.Name = d.string(maxName, "length of the name")
+	p.Name = d.string("length of the name")
 	n := d.count(MaxLayers, minLayerBytes, "number of layers")
 	p.Layers = make([]Layer, n)
 	for i := range p.Layers {
-		p.Layers[i] = Layer{Name: d.string(maxName, "length of a layer's name"), Handled: Access(d.u8())}
+		p.Layers[i] = Layer{Name: d.string("length of a layer's name"), Handled: Access(d.u8())}
 	}
 	if d.err == nil {
 		d.check(p.checkHead())
@@ -125,7 +126,7 @@ func (d *decoder) labels(p *Policy) {
 	text := make([]byte, 0, min(d.left(), n*32))
 	last := ""
 	for range n {
-		label := d.string(MaxLabel, "length of a label")
+		label := d.string("length of a label")
 		if d.err != nil {
 			return
 		}
@@ -218,7 +219,7 @@ func (d *decoder) settings(s *Settings) {
 		}
 	}
 	for _, label := range [...]*string{&s.Ambient, &s.Syslog, &s.Unconfined} {
-		*label = d.string(MaxLabel, "length of a label")
+		*label = d.string("length of a label")
 	}
 	flags := d.u8()
 	s.ClearOnlycap = flags&clearOnlycap != 0
@@ -226,11 +227,11 @@ func (d *decoder) settings(s *Settings) {
 	s.ClearRelabelSelf = flags&clearRelabelSelf != 0
 	for _, list := range [...]*[]string{&s.Onlycap, &s.RelabelSelf} {
 		for range d.count(maxLabelList, minLabelBytes, "number of labels") {
-			*list = append(*list, d.string(MaxLabel, "length of a label"))
+			*list = append(*list, d.string("length of a label"))
 		}
 	}
 	for range d.count(maxEntries, 4, "number of cipso entries") {
-		c := Cipso{Label: d.string(MaxLabel, "length of a label"), Level: int(d.u8())}
+		c := Cipso{Label: d.string("length of a label"), Level: int(d.u8())}
 		for _, n := range d.bytes(int(d.u8())) {
 			c.Categories = append(c.Categories, int(n))
 		}
@@ -238,11 +239,11 @@ func (d *decoder) settings(s *Settings) {
 	}
 	for range d.count(maxEntries, 7, "number of netlabel entries") {
 		p := d.prefix(4)
-		s.Netlabel = append(s.Netlabel, Netlabel{p, d.string(MaxLabel, "length of a label")})
+		s.Netlabel = append(s.Netlabel, Netlabel{p, d.string("length of a label")})
 	}
 	for range d.count(maxEntries, 19, "number of ipv6host entries") {
 		p := d.prefix(16)
-		s.IPv6Host = append(s.IPv6Host, IPv6Host{p, d.string(MaxLabel, "length of a label")})
+		s.IPv6Host = append(s.IPv6Host, IPv6Host{p, d.string("length of a label")})
 	}
 	if d.err != nil {
 		return

@@ -64,10 +64,10 @@ func difference(from, to *Set, meaning func(subject, object string, a Access) Ac
 				return
 			}
 			c := Change{subject, object, was, is}
-			switch {
-			case is&was == was:
+			switch is & was {
+			case was:
 				d.Grants = append(d.Grants, c)
-			case is&was == is:
+			case is:
 				d.Revocations = append(d.Revocations, c)
 			default:
 				d.Exchanges = append(d.Exchanges, c)

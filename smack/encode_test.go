@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -90,14 +91,18 @@ func TestDecodeRefuses(t *testing.T) {
 		"a byte more":        {append(bytes.Clone(good), 0), ErrFormat, "1 bytes behind the end"},
 		"an overlong number": {change("05"+text("phone"), "8500"+text("phone")), ErrFormat, "shortest form"},
 		"a huge count":       {change("05"+text("phone")+"02", "05"+text("phone")+"ffffff0f"), ErrFormat, "at most 64"},
-		"labels that do not fit": {change("07"+"03"+text("App"), "ffff03"+"03"+text("App")), ErrFormat,
-			"do not fit"},
+		"labels that do not fit": {
+			change("07"+"03"+text("App"), "ffff03"+"03"+text("App")), ErrFormat,
+			"do not fit",
+		},
 		"a bad label":         {change("03"+text("App"), "03"+text("A/p")), ErrFormat, "'/' (0x2f)"},
 		"labels out of order": {change("03"+text("App"), "03"+text("Zpp")), ErrFormat, "stands behind"},
 		"a layer of nothing":  {change(text("platform")+"7f", text("platform")+"00"), ErrFormat, "handles no letter"},
 		"two layers alike":    {change("07"+text("ceiling"), "08"+text("platform")), ErrFormat, "two layers"},
-		"onlycap out of order": {change("06"+text("System")+"01"+text("_")+"02", "01"+text("_")+"06"+text("System")+"02"), ErrFormat,
-			"not in order"},
+		"onlycap out of order": {
+			change("06"+text("System")+"01"+text("_")+"02", "01"+text("_")+"06"+text("System")+"02"), ErrFormat,
+			"not in order",
+		},
 		"an unknown flag": {change("03"+text("Lab")+"00", "03"+text("Lab")+"08"), ErrFormat, "not in order"},
 	} {
 		if _, err := Decode(c.in); !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) {
@@ -150,4 +155,61 @@ func FuzzDecode(f *testing.F) {
 			}
 		}
 	})
+}
+
+// docExample is the worked example of docs/formats.md.
+func docExample(t *testing.T) *Policy {
+	t.Helper()
+	b := NewBuilder("phone")
+	if err := b.Layer("platform", AllAccess).Text("f", []byte("App Data rwx\nApp Log a\n")); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Layer("ceiling", Read|Write|Append|Lock).Text("f", []byte("App Data rl\n")); err != nil {
+		t.Fatal(err)
+	}
+	p, _, err := b.Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := NewNetlabel("127.0.0.1", NetlabelCIPSO)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Settings = Settings{PTrace: new(uint8(1)), Onlycap: []string{"System"}, Cipso: []Cipso{{"App", 7, []int{1, 2}}}, Netlabel: []Netlabel{n}}
+	return p
+}
+
+// The example in the format's description is what the code writes: the bytes
+// at the start of each line of its hex block, and its digest.
+func TestDocExample(t *testing.T) {
+	doc, err := os.ReadFile("../docs/formats.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, block, ok := strings.Cut(string(doc), "```hex\n")
+	block, _, ok2 := strings.Cut(block, "```")
+	if !ok || !ok2 {
+		t.Fatal("no hex block in the description")
+	}
+	var got []byte
+	for line := range strings.Lines(block) {
+		digits, _, _ := strings.Cut(line, ";")
+		b, err := hex.DecodeString(strings.ReplaceAll(strings.TrimSpace(digits), " ", ""))
+		if err != nil {
+			t.Fatalf("line %q: %v", line, err)
+		}
+		got = append(got, b...)
+	}
+	want := docExample(t).Encode()
+	if !bytes.Equal(got, want) {
+		t.Errorf("the description's example is\n%x\nthe code writes\n%x", got, want)
+	}
+	if !strings.Contains(string(doc), Digest(want)) {
+		t.Errorf("the description lacks the example's digest %s", Digest(want))
+	}
+	for _, limit := range []int{MaxLayers, MaxLabels, MaxLabel, MaxRules, maxRowLayers, maxEntries, maxPolicyBytes} {
+		if !strings.Contains(string(doc), fmt.Sprintf("| %d |", limit)) {
+			t.Errorf("the description lacks the limit %d", limit)
+		}
+	}
 }

@@ -206,15 +206,27 @@ func TestTemplates(t *testing.T) {
 		err        string
 	}{
 		{"tizen 2", "~APP~ ail::db rwxa-\n", map[string][]string{"APP": {"org.x"}}, []string{"1:1 org.x ail::db rwxa"}, ""},
-		{"tizen 3", "~PROCESS~ ~PATH_RW~ rwxat\nSystem ~PROCESS~ wx -\n", map[string][]string{"PROCESS": {"User::Pkg::p"}, "PATH_RW": {"User::Pkg::p::RW"}},
-			[]string{"1:1 User::Pkg::p User::Pkg::p::RW rwxat", "2:1 System User::Pkg::p wx -"}, ""},
+		{
+			"tizen 3", "~PROCESS~ ~PATH_RW~ rwxat\nSystem ~PROCESS~ wx -\n",
+			map[string][]string{"PROCESS": {"User::Pkg::p"}, "PATH_RW": {"User::Pkg::p::RW"}},
+			[]string{"1:1 User::Pkg::p User::Pkg::p::RW rwxat", "2:1 System User::Pkg::p wx -"},
+			"",
+		},
 		{"not a variable", "~app~ ~ r\n~X y r\n", nil, []string{"1:1 ~app~ ~ r", "2:1 ~X y r"}, ""},
 		{"redpesk without", redpesk, map[string][]string{"id": {"me"}}, []string{"1:1 System App:me rwxa", "2:1 App:me App:me:Lib rx"}, ""},
-		{"redpesk with", redpesk, map[string][]string{"id": {"me"}, "has-plugs": {"true"}, "plugs.impid": {"one", "two"}},
-			[]string{"1:1 System App:me rwxa", "2:1 App:me App:me:Lib rx", "4:1 App:me App:me:Plug rx", "7:1 App:one App:me:Plug rx", "7:1 App:two App:me:Plug rx"}, ""},
+		{
+			"redpesk with", redpesk,
+			map[string][]string{"id": {"me"}, "has-plugs": {"true"}, "plugs.impid": {"one", "two"}},
+			[]string{"1:1 System App:me rwxa", "2:1 App:me App:me:Lib rx", "4:1 App:me App:me:Plug rx", "7:1 App:one App:me:Plug rx", "7:1 App:two App:me:Plug rx"},
+			"",
+		},
 		{"false", redpesk, map[string][]string{"id": {"me"}, "has-plugs": {"false"}}, []string{"1:1 System App:me rwxa", "2:1 App:me App:me:Lib rx"}, ""},
-		{"item", "{{#a}}\n  {{#b}}\n{{a}} {{.}} r\n  {{/b}}\n{{/a}}\n{{^a}}\nNone X r\n{{/a}}\n{{^c}}\nC X r\n{{/c}}\n{{! a comment }}\n", map[string][]string{"a": {"1", "2"}, "b": {"x"}},
-			[]string{"3:1 1 x r", "3:1 2 x r", "10:1 C X r"}, ""},
+		{
+			"item", "{{#a}}\n  {{#b}}\n{{a}} {{.}} r\n  {{/b}}\n{{/a}}\n{{^a}}\nNone X r\n{{/a}}\n{{^c}}\nC X r\n{{/c}}\n{{! a comment }}\n",
+			map[string][]string{"a": {"1", "2"}, "b": {"x"}},
+			[]string{"3:1 1 x r", "3:1 2 x r", "10:1 C X r"},
+			"",
+		},
 		{"comment", "# {{id}}\n{{id}} B r\n", map[string][]string{"id": {"A"}}, []string{"2:1 A B r"}, ""},
 
 		{"no value", "A B r\n~APP~ B r\n", nil, nil, "f:2:1: the variable APP has no value"},

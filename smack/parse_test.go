@@ -104,8 +104,10 @@ func TestText(t *testing.T) {
 		{name: "line of 4096", text: "A B r\nA C r" + strings.Repeat(" ", 4091) + "\nA D 7\n", errors: []string{"f:2:4096: the line has 4096 bytes, at most 4095", "f:3:5: access"}},
 
 		{name: "subject star", text: "* B r\n", rules: []string{"* B r"}, warnings: []string{"1:1 dead"}},
-		{name: "without effect", text: "X X r\nX * w\nX _ rx\n^ X r\n@ X r\nX @ w\nX _ l\n* @ r\n", rules: []string{"* @ r", "@ X r", "X * w", "X @ w", "X X r", "X _ l", "^ X r"},
-			warnings: []string{"3:1 dead", "7:1 duplicate", "8:1 dead", "5:1 dead", "2:1 dead", "6:1 dead", "1:1 dead", "7:1 dead", "4:1 dead"}},
+		{
+			name: "without effect", text: "X X r\nX * w\nX _ rx\n^ X r\n@ X r\nX @ w\nX _ l\n* @ r\n", rules: []string{"* @ r", "@ X r", "X * w", "X @ w", "X X r", "X _ l", "^ X r"},
+			warnings: []string{"3:1 dead", "7:1 duplicate", "8:1 dead", "5:1 dead", "2:1 dead", "6:1 dead", "1:1 dead", "7:1 dead", "4:1 dead"},
+		},
 		{name: "hardly any effect", text: "X * rwt\n", rules: []string{"X * rwt"}, warnings: []string{"1:1 partly-dead"}},
 		{name: "with an effect", text: "X _ rl\nX _ w\n^ X rl\nX ? r\n? X r\nX _ -\n", rules: []string{"? X r", "X ? r", "X _ -", "^ X rl"}, warnings: []string{"2:1 duplicate", "6:1 duplicate"}},
 	} {
