@@ -8,6 +8,7 @@ import (
 	apiv1 "policyd.dev/policyd/api/policyd/v1"
 	"policyd.dev/policyd/internal/cli"
 	"policyd.dev/policyd/internal/policy"
+	"policyd.dev/policyd/internal/policytest"
 )
 
 func newValidate(a *app) *cobra.Command {
@@ -75,6 +76,9 @@ func newValidate(a *app) *cobra.Command {
 // checkDocument looks for what Parse cannot see: includes, the compilation and
 // what is worth a warning.
 func checkDocument(d *policy.Document, fragments given) ([]*apiv1.Finding, error) {
+	if d.Kind == policy.KindTest {
+		return policytest.Check(d), nil
+	}
 	_, _, err := policy.Pin(d, fragments)
 	if p := d.Resource.GetLandlockPolicy(); err == nil && p != nil {
 		_, err = policy.Compile(p, policy.CompileOptions{Parameters: policy.ExampleParameters(p), Fragments: fragments, Document: d})

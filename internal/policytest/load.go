@@ -123,16 +123,24 @@ func (l *loader) test(d *policy.Document, beside []*policy.Document) *Test {
 	}
 	t.fragments = policy.WithDocuments(files, policy.Std())
 	l.choose(t, files, wrong)
-	for i, e := range t.spec.GetExpect() {
+	l.findings = append(l.findings, Check(d)...)
+	return t
+}
+
+// Check finds what is wrong with the operations of a PolicyTest, which the
+// language (internal/policy) does not know.
+func Check(d *policy.Document) []*apiv1.Finding {
+	var out []*apiv1.Finding
+	for i, e := range d.Resource.GetPolicyTest().GetSpec().GetExpect() {
 		q, err := decide.ParseLine(strings.ReplaceAll(e.GetOp(), policy.TestRoot, "/root"))
 		if err == nil {
 			err = absolute(q)
 		}
 		if err != nil {
-			wrong(i, "op", "%v", err)
+			out = append(out, d.TestFinding(i, "op", err.Error()))
 		}
 	}
-	return t
+	return out
 }
 
 // choose finds the policy among the documents of the files.

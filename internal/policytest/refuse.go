@@ -75,12 +75,25 @@ func (f *performer) inside(path string, follow bool) bool {
 		if st, lerr := os.Lstat(path); follow && lerr == nil && st.Mode()&os.ModeSymlink != 0 {
 			return false // it leads to nothing: where would it be made?
 		}
-		if real, err = filepath.EvalSymlinks(filepath.Dir(path)); err != nil {
-			return strings.HasPrefix(filepath.Clean(path), root+"/") && os.IsNotExist(err) // nothing can be made there
+		// By hand: package filepath takes ".." for the folder above as the text
+		// has it, the kernel for the one above where a link leads.
+		dir, last := splitPath(path)
+		if real, err = filepath.EvalSymlinks(dir); err != nil {
+			return strings.HasPrefix(path, root+"/") && os.IsNotExist(err) // nothing can be made there
 		}
-		real = filepath.Join(real, filepath.Base(path))
+		real = filepath.Join(real, last)
 	}
 	return real == root || strings.HasPrefix(real, root+"/")
+}
+
+// splitPath cuts an absolute path before its last name.
+func splitPath(path string) (dir, last string) {
+	path = strings.TrimRight(path, "/")
+	i := strings.LastIndexByte(path, '/')
+	if i < 0 {
+		return "/", "."
+	}
+	return path[:i+1], path[i+1:]
 }
 
 // device tells whether a path leads to a device that opening may have an
