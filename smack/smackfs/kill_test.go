@@ -45,7 +45,7 @@ func TestKillChild(t *testing.T) {
 // testKilledChild kills a process that loads rules, by SIGKILL before its write 0, 1, 2 and so on.
 func testKilledChild(t *testing.T, fs FS) {
 	others := rulesOf(t, fs)
-	from, to := killSets(t)
+	from, _ := killSets(t)
 	owned := load(t, fs, from, nil, Options{}).Owned
 	exe, err := os.Executable()
 	if err != nil {
