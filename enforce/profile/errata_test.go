@@ -25,8 +25,11 @@ func TestErrataByFacts(t *testing.T) {
 	}{
 		{2, Operation{Kind: OpSignal}, Facts{SameProcess: true}, Facts{}, syscall.EPERM},
 		{
-			4, Operation{Kind: OpRename, Path: "/a/whiteout", NewPath: "/a/b"},
-			Facts{Type: RegularFile}, Facts{Type: CharDevice}, syscall.EACCES,
+			4,
+			Operation{Kind: OpRename, Path: "/a/whiteout", NewPath: "/a/b"},
+			Facts{Type: RegularFile},
+			Facts{Type: CharDevice},
+			syscall.EACCES,
 		},
 	}
 	for _, tt := range tests {
