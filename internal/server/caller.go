@@ -18,6 +18,7 @@ import (
 type Caller struct {
 	Identity *peer.Identity
 	grants   []config.Grant
+	doing    string // what this call is for, in words of the table of roles
 }
 
 // authority gives callers their roles. It never changes; a reload makes a new one.
@@ -107,7 +108,7 @@ func (c *Caller) require(role config.Role, kind, name string) error {
 	if role == config.RoleViewer && kind == store.KindFragment && policy.IsReserved(name) && c.most(false) >= role {
 		return nil // the shipped fragments are no secret
 	}
-	return fmt.Errorf("%w: %s is not %s of %s %q", errs.ErrNotAllowed, c, role, kind, name)
+	return fmt.Errorf("%w: to %s needs the role %s for %s %q, and %s has not", errs.ErrNotAllowed, c.doing, role, kind, name, c)
 }
 
 // requireSandbox is an error unless the sandbox is the caller's own or he is operator of its policy.
@@ -116,7 +117,7 @@ func (c *Caller) requireSandbox(sb *apiv1.Sandbox) error {
 		return nil
 	}
 	// Not whose it is, nor under what: he may have guessed the beginning of an id.
-	return fmt.Errorf("%w: the sandbox is not of %s, who is not operator of its policy", errs.ErrNotAllowed, c)
+	return fmt.Errorf("%w: to %s of others needs the role %s for their policy, and %s has not", errs.ErrNotAllowed, c.doing, config.RoleOperator, c)
 }
 
 func (c *Caller) owns(sb *apiv1.Sandbox) bool { return sb.GetOwner() == c.String() }

@@ -92,6 +92,7 @@ func (s *Server) begin(ctx context.Context, method string) (*call, context.Conte
 		id = &peer.Identity{}
 	}
 	c := &call{caller: s.authority.Load().caller(id), method: method}
+	c.caller.doing = methods[method].doing
 	if given := metadata.ValueFromIncomingContext(ctx, RequestIDKey); len(given) == 1 && validRequestID(given[0]) {
 		c.id = given[0]
 	} else {
@@ -134,7 +135,7 @@ func (s *Server) allowed(c *call) error {
 		if reason := c.caller.Identity.Confined; reason != "" {
 			why = ", whose process is at most viewer: " + reason
 		}
-		return fmt.Errorf("%w: %s needs the role %s%s, and %s has not%s", errs.ErrNotAllowed, shortMethod(c.method), need.least, scope, c.caller, why)
+		return fmt.Errorf("%w: to %s needs the role %s%s, and %s has not%s", errs.ErrNotAllowed, need.doing, need.least, scope, c.caller, why)
 	}
 	return nil
 }

@@ -14,6 +14,8 @@ type access struct {
 	least config.Role
 	// global: the RPC belongs to no policy, and a grant limited to some does not count for it.
 	global bool
+	// doing is what a person calls it, behind "to".
+	doing string
 	// write: the RPC changes something; it is logged at level info.
 	write bool
 }
@@ -21,31 +23,31 @@ type access struct {
 // methods is the table of RPCs. Where an RPC names a policy, the handler asks for the same role for
 // that name (Caller.require); where it names a sandbox, for its policy or for being the owner.
 var methods = map[string]access{
-	apiv1.PolicyService_Apply_FullMethodName:        {least: config.RoleAdmin, write: true},
-	apiv1.PolicyService_Validate_FullMethodName:     {least: config.RoleViewer},
-	apiv1.PolicyService_GetVersion_FullMethodName:   {least: config.RoleViewer},
-	apiv1.PolicyService_List_FullMethodName:         {least: config.RoleViewer},
-	apiv1.PolicyService_ListVersions_FullMethodName: {least: config.RoleViewer},
-	apiv1.PolicyService_Rollback_FullMethodName:     {least: config.RoleOperator, write: true},
-	apiv1.PolicyService_SetTag_FullMethodName:       {least: config.RoleOperator, write: true},
-	apiv1.PolicyService_Delete_FullMethodName:       {least: config.RoleAdmin, write: true},
+	apiv1.PolicyService_Apply_FullMethodName:        {least: config.RoleAdmin, doing: "apply documents", write: true},
+	apiv1.PolicyService_Validate_FullMethodName:     {least: config.RoleViewer, doing: "validate documents"},
+	apiv1.PolicyService_GetVersion_FullMethodName:   {least: config.RoleViewer, doing: "read documents"},
+	apiv1.PolicyService_List_FullMethodName:         {least: config.RoleViewer, doing: "list documents"},
+	apiv1.PolicyService_ListVersions_FullMethodName: {least: config.RoleViewer, doing: "read a history"},
+	apiv1.PolicyService_Rollback_FullMethodName:     {least: config.RoleOperator, doing: "roll back", write: true},
+	apiv1.PolicyService_SetTag_FullMethodName:       {least: config.RoleOperator, doing: "set tags", write: true},
+	apiv1.PolicyService_Delete_FullMethodName:       {least: config.RoleAdmin, doing: "delete documents", write: true},
 
-	apiv1.ProfileService_GetProfile_FullMethodName: {least: config.RoleViewer},
+	apiv1.ProfileService_GetProfile_FullMethodName: {least: config.RoleViewer, doing: "read profiles"},
 
-	apiv1.SandboxService_Start_FullMethodName:         {least: config.RoleUser, write: true},
-	apiv1.SandboxService_Run_FullMethodName:           {least: config.RoleUser, write: true},
-	apiv1.SandboxService_GetSandbox_FullMethodName:    {least: config.RoleUser},
-	apiv1.SandboxService_ListSandboxes_FullMethodName: {least: config.RoleUser},
-	apiv1.SandboxService_Wait_FullMethodName:          {least: config.RoleUser},
-	apiv1.SandboxService_Signal_FullMethodName:        {least: config.RoleUser, write: true},
-	apiv1.SandboxService_Logs_FullMethodName:          {least: config.RoleUser},
-	apiv1.SandboxService_Remove_FullMethodName:        {least: config.RoleUser, write: true},
-	apiv1.SandboxService_Usage_FullMethodName:         {least: config.RoleUser},
+	apiv1.SandboxService_Start_FullMethodName:         {least: config.RoleUser, doing: "start programs", write: true},
+	apiv1.SandboxService_Run_FullMethodName:           {least: config.RoleUser, doing: "start programs", write: true},
+	apiv1.SandboxService_GetSandbox_FullMethodName:    {least: config.RoleUser, doing: "see sandboxes"},
+	apiv1.SandboxService_ListSandboxes_FullMethodName: {least: config.RoleUser, doing: "see sandboxes"},
+	apiv1.SandboxService_Wait_FullMethodName:          {least: config.RoleUser, doing: "wait for sandboxes"},
+	apiv1.SandboxService_Signal_FullMethodName:        {least: config.RoleUser, doing: "signal sandboxes", write: true},
+	apiv1.SandboxService_Logs_FullMethodName:          {least: config.RoleUser, doing: "read logs"},
+	apiv1.SandboxService_Remove_FullMethodName:        {least: config.RoleUser, doing: "remove sandboxes", write: true},
+	apiv1.SandboxService_Usage_FullMethodName:         {least: config.RoleUser, doing: "see the usage of sandboxes"},
 
-	apiv1.AdminService_Status_FullMethodName:     {least: config.RoleViewer},
-	apiv1.AdminService_Events_FullMethodName:     {least: config.RoleOperator, global: true},
-	apiv1.AdminService_Backup_FullMethodName:     {least: config.RoleAdmin, global: true, write: true},
-	apiv1.AdminService_CheckStore_FullMethodName: {least: config.RoleAdmin, global: true},
+	apiv1.AdminService_Status_FullMethodName:     {least: config.RoleViewer, doing: "see policyd's status"},
+	apiv1.AdminService_Events_FullMethodName:     {least: config.RoleOperator, doing: "read events", global: true},
+	apiv1.AdminService_Backup_FullMethodName:     {least: config.RoleAdmin, doing: "back up the store", global: true, write: true},
+	apiv1.AdminService_CheckStore_FullMethodName: {least: config.RoleAdmin, doing: "check the store", global: true},
 
 	healthv1.Health_Check_FullMethodName:                                   {least: config.RoleNone},
 	healthv1.Health_List_FullMethodName:                                    {least: config.RoleNone},

@@ -49,6 +49,9 @@ func TestEveryRPCHasARole(t *testing.T) {
 			if need.least < config.RoleViewer {
 				t.Errorf("%s/%s needs no role", sd.ServiceName, m.MethodName)
 			}
+			if need.doing == "" || strings.Contains(need.doing, m.MethodName) {
+				t.Errorf("%s/%s is not in a person's words: %q", sd.ServiceName, m.MethodName, need.doing)
+			}
 		}
 	}
 	if err := e.allowed(&call{caller: &Caller{Identity: nil, grants: []config.Grant{{Role: config.RoleAdmin}}}, method: "/x.Y/Z"}); !errors.Is(err, errs.ErrNotAllowed) {
