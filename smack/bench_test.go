@@ -30,3 +30,68 @@ func BenchmarkParse(b *testing.B) {
 		})
 	}
 }
+
+func BenchmarkPlatform(b *testing.B) {
+	set, _, err := ParseRules("rules", smacktest.Platform.Text())
+	if err != nil {
+		b.Fatal(err)
+	}
+	builder := NewBuilder("platform")
+	if err := builder.Layer("rules", AllAccess).Text("rules", smacktest.Platform.Text()); err != nil {
+		b.Fatal(err)
+	}
+	p, _, err := builder.Build()
+	if err != nil {
+		b.Fatal(err)
+	}
+	encoded := p.Encode()
+	one := NewSetBuilder()
+	var queries []Query
+	for r := range set.All() {
+		one.Set(r.Subject, r.Object, r.Access)
+		queries = append(queries, Query{r.Subject, r.Object, Read | Write})
+	}
+	one.Set(queries[0].Subject, queries[0].Object, Bringup)
+	changed, err := one.Build()
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Run("decide", func(b *testing.B) {
+		b.ReportAllocs()
+		for i := 0; b.Loop(); i++ {
+			set.Decide(queries[i%len(queries)], Kernel{})
+		}
+	})
+	b.Run("difference-none", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if !set.Difference(set).Empty() {
+				b.Fatal("a set differs from itself")
+			}
+		}
+	})
+	b.Run("difference-one", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if changed.Difference(set).Len() != 1 {
+				b.Fatal("not one change")
+			}
+		}
+	})
+	b.Run("encode", func(b *testing.B) {
+		b.SetBytes(int64(len(encoded)))
+		b.ReportAllocs()
+		for b.Loop() {
+			p.Encode()
+		}
+	})
+	b.Run("decode", func(b *testing.B) {
+		b.SetBytes(int64(len(encoded)))
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := Decode(encoded); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}

@@ -23,8 +23,7 @@ type LayerBuilder struct {
 	handled Access
 	rules   []packed
 	runs    []run
-	warned  Problems
-	counts  map[Code]int
+	warned  warnings
 }
 
 // packed is one rule: afterwards the pair's access is (access|allow)&^deny
@@ -193,15 +192,4 @@ func (b *Builder) FirstUse(label string) (Place, bool) {
 		}
 	}
 	return Place{}, false
-}
-
-// warn keeps a warning, at most MaxProblems of a kind in a layer.
-func (l *LayerBuilder) warn(p Problem) {
-	if l.counts == nil {
-		l.counts = map[Code]int{}
-	}
-	l.counts[p.Code]++
-	if l.counts[p.Code] <= MaxProblems {
-		l.warned = append(l.warned, p)
-	}
 }

@@ -28,11 +28,11 @@ func (b *Builder) Build() (*Policy, Problems, error) {
 	if err := m.rows(p); err != nil {
 		return nil, nil, err
 	}
-	var warnings Problems
+	var all Problems
 	for _, l := range b.layers {
-		warnings = append(warnings, l.warned...)
+		all = append(all, l.warned.all()...)
 	}
-	return p, append(warnings, m.warned...), nil
+	return p, append(all, m.warned.all()...), nil
 }
 
 // checkHead checks the name and the layers.
@@ -86,8 +86,7 @@ type merger struct {
 	byRank []uint16 // labels in rising order of bytes
 	rank   []uint16 // the inverse
 	order  []uint32 // numbers of rules, by pair, then by layer and place in it
-	warned Problems
-	counts map[Code]int
+	warned warnings
 }
 
 // rule gives rule number i of all, and its layer.
@@ -225,7 +224,7 @@ func (m *merger) merge(group []uint32, row []Access) bool {
 				continue // "A B - -" of a pair without a rule
 			}
 			if both := r.allow & r.deny; both != 0 {
-				m.warn(Problem{Code: WarnBoth, Place: m.b.layers[n].at(i), Text: fmt.Sprintf("%s is allowed and denied by one rule: it is denied", both)})
+				m.warned.add(Problem{Code: WarnBoth, Place: m.b.layers[n].at(i), Text: fmt.Sprintf("%s is allowed and denied by one rule: it is denied", both)})
 			}
 		} else {
 			if setter >= 0 {
@@ -249,7 +248,7 @@ func (m *merger) duplicate(layer, earlier, later int) {
 	} else {
 		p.Text = fmt.Sprintf("the rule %s %s replaces %s of %s: the last one wins", pair, is.allow, was.allow, p.Other)
 	}
-	m.warn(p)
+	m.warned.add(p)
 }
 
 // special tells by rank which labels the kernel has built in.
@@ -277,17 +276,7 @@ func (m *merger) dead(group []uint32) {
 		default:
 			p.Code, p.Text = WarnPartlyDead, fmt.Sprintf("of the rule %s %s %s only %s has an effect: %s", subject, object, r.allow, r.allow&^dead, whyDead(subject, object))
 		}
-		m.warn(p)
-	}
-}
-
-func (m *merger) warn(p Problem) {
-	if m.counts == nil {
-		m.counts = map[Code]int{}
-	}
-	m.counts[p.Code]++
-	if m.counts[p.Code] <= MaxProblems {
-		m.warned = append(m.warned, p)
+		m.warned.add(p)
 	}
 }
 

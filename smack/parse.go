@@ -36,7 +36,9 @@ func (l *LayerBuilder) Text(file string, text []byte) error {
 		t.fail(1, 1, fmt.Sprintf("the text begins with a byte order mark (%s): the kernel would take it for a part of a label", name), ErrSyntax)
 		text = text[skip:]
 	}
-	l.rules = slices.Grow(l.rules, bytes.Count(text, newline)+1)
+	const shortest = len("A B r\n")
+	rules := min(bytes.Count(text, newline), len(text)/shortest, MaxRules-l.b.rules-1) + 1
+	l.rules = slices.Grow(l.rules, rules)
 	t.parse(text)
 	return t.end()
 }
@@ -146,10 +148,10 @@ func (t *textParser) rule(text []byte, number int) bool {
 func (t *textParser) odd(text []byte, number int) {
 	at := Place{t.name, number, 1}
 	if len(text) >= systemdLine {
-		t.l.warn(Problem{Place: at, Code: WarnLongLine, Text: fmt.Sprintf("the line has %d bytes: systemd stops loading at a line of %d", len(text), systemdLine)})
+		t.l.warned.add(Problem{Place: at, Code: WarnLongLine, Text: fmt.Sprintf("the line has %d bytes: systemd stops loading at a line of %d", len(text), systemdLine)})
 	}
 	if text[0] == ';' {
-		t.l.warn(Problem{Place: at, Code: WarnComment, Text: "the line is a rule, but a comment for systemd: ';' (0x3b) is its first byte"})
+		t.l.warned.add(Problem{Place: at, Code: WarnComment, Text: "the line is a rule, but a comment for systemd: ';' (0x3b) is its first byte"})
 	}
 }
 
@@ -159,7 +161,7 @@ func (t *textParser) comment(text []byte, number, start int) {
 	if f != faultNone {
 		return
 	}
-	t.l.warn(Problem{
+	t.l.warned.add(Problem{
 		Place: Place{t.name, number, start + 1}, Code: WarnComment,
 		Text: fmt.Sprintf("the line is a comment, but a rule of the subject %s for the kernel and libsmack; to name such a label, write the rule as a list of its parts", quote(string(rule.subject))),
 	})

@@ -1,6 +1,7 @@
 package smack
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -175,8 +176,8 @@ func TestTextBounds(t *testing.T) {
 		t.Errorf("%d errors, want %d", len(ps), MaxProblems+1)
 	}
 	_, warnings, err := ParseRules("f", []byte(strings.Repeat("A B r\n", 5*MaxProblems)))
-	if err != nil || len(warnings) != MaxProblems {
-		t.Errorf("%d warnings, want %d (%v)", len(warnings), MaxProblems, err)
+	if err != nil || len(warnings) != MaxProblems+1 || warnings[MaxProblems].Text != "399 more warnings of the kind duplicate" {
+		t.Errorf("%d warnings, the last %v; want %d (%v)", len(warnings), warnings[len(warnings)-1], MaxProblems+1, err)
 	}
 	b := NewBuilder("")
 	l := b.Layer("l", AllAccess)
@@ -188,6 +189,12 @@ func TestTextBounds(t *testing.T) {
 	}
 	if _, _, err := b.Build(); !errors.Is(err, ErrAccess) {
 		t.Errorf("a policy is built without the text that was refused: %v", err)
+	}
+	// The memory set aside is bounded by the rules that fit, not by the lines.
+	b = NewBuilder("")
+	l = b.Layer("l", AllAccess)
+	if err := l.Text("blank", bytes.Repeat([]byte("\n"), 1<<20)); err != nil || cap(l.rules) > 1<<20/5 {
+		t.Errorf("room for %d rules in %d blank lines (%v)", cap(l.rules), 1<<20, err)
 	}
 	var text strings.Builder
 	for i := range MaxLabels {

@@ -2,6 +2,8 @@ package smack
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 )
 
@@ -78,4 +80,31 @@ func (ps Problems) Unwrap() []error {
 		errs[i] = p
 	}
 	return errs
+}
+
+// warnings keeps warnings, at most [MaxProblems] of a kind, and counts the rest.
+type warnings struct {
+	list   Problems
+	counts map[Code]int
+}
+
+func (w *warnings) add(p Problem) {
+	if w.counts == nil {
+		w.counts = map[Code]int{}
+	}
+	w.counts[p.Code]++
+	if w.counts[p.Code] <= MaxProblems {
+		w.list = append(w.list, p)
+	}
+}
+
+// all gives the warnings, and for each kind with more of them how many.
+func (w *warnings) all() Problems {
+	list := w.list[:len(w.list):len(w.list)]
+	for _, code := range slices.Sorted(maps.Keys(w.counts)) {
+		if more := w.counts[code] - MaxProblems; more > 0 {
+			list = append(list, Problem{Code: code, Text: fmt.Sprintf("%d more warnings of the kind %s", more, code)})
+		}
+	}
+	return list
 }
