@@ -66,7 +66,7 @@ var mayImport = map[string][]string{
 	"smack":                {},
 	"smack/smackfs":        {"smack", "internal/errs"},
 	"enforce/landlock":     {"enforce/profile", "internal/errs"},
-	"enforce/spawn":        {"enforce/profile", "enforce/landlock", "internal/errs"},
+	"enforce/spawn":        {"enforce/profile", "enforce/landlock", "internal/errs", "smack"},
 	"store":                {"api", "internal/errs"},
 	"internal/policy":      {"api", "enforce/profile", "internal/errs"},
 	"internal/peer":        {"internal/errs"},

@@ -103,6 +103,8 @@ func (j *job) explainErrno(path string, err error) error {
 			return fmt.Errorf("%w: %q: its file system is mounted noexec: %w", errs.ErrProgramRefused, path, err)
 		}
 		return fmt.Errorf("%w: %q: %w", errs.ErrProgramRefused, path, err)
+	case errors.Is(err, syscall.EPERM) && explainSmackExec(j.cmd.SmackLabel, path) != "":
+		return fmt.Errorf("%w: %q: %w: %s", errs.ErrProgramRefused, path, err, explainSmackExec(j.cmd.SmackLabel, path))
 	case errors.Is(err, syscall.ENOEXEC):
 		return fmt.Errorf("%w: %q is in no format the kernel executes (a script without #!?): %w", errs.ErrProgramRefused, path, err)
 	case errors.Is(err, syscall.ETXTBSY), errors.Is(err, syscall.ELIBBAD), errors.Is(err, syscall.ELOOP), errors.Is(err, syscall.EISDIR):

@@ -7,14 +7,23 @@ import (
 	"io"
 	"os"
 
+	"golang.org/x/sys/unix"
+
 	"policyd.dev/policyd/internal/errs"
+	"policyd.dev/policyd/smack"
 )
 
 const smackCurrent = "/proc/thread-self/attr/smack/current"
 
 // setSmackLabel gives the calling thread a label, which its child inherits, and
 // reads back what the kernel made of it.
+//
+// The label is checked before: kernels before 6.12 cut it at a byte they dislike
+// and make the label that is left, which is never freed.
 func setSmackLabel(label string) error {
+	if err := smack.CheckLabel(label); err != nil {
+		return fmt.Errorf("%w: %w", errs.ErrSmackUnavailable, err)
+	}
 	if err := step(stepSmackOpen); err != nil {
 		return err
 	}
@@ -41,4 +50,25 @@ func setSmackLabel(label string) error {
 		return fmt.Errorf("%w: asked for label %q and got %q", errs.ErrSmackUnavailable, label, got)
 	}
 	return nil
+}
+
+// explainSmackExec tells why Smack refuses exec of a program (an absolute path)
+// to a thread with a label, "" for policyd's own: the program's SMACK64EXEC is
+// another one, and with no_new_privs no label is taken on
+// (smack_bprm_creds_for_exec). "" when that is not why, as far as can be read.
+func explainSmackExec(label, path string) string {
+	if label == "" {
+		b, err := os.ReadFile(smackCurrent)
+		if err != nil {
+			return ""
+		}
+		label = string(bytes.TrimRight(b, "\n\x00"))
+	}
+	var buf [512]byte
+	n, err := unix.Getxattr(path, "security.SMACK64EXEC", buf[:])
+	takes := string(bytes.TrimRight(buf[:max(n, 0)], "\x00"))
+	if err != nil || takes == "" || takes == label {
+		return ""
+	}
+	return fmt.Sprintf("the program's SMACK64EXEC is %q and the sandbox's label %q: under no_new_privs the kernel lets no program take on another label; start it with the label %q, or remove the attribute", takes, label, takes)
 }

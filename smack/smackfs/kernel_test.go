@@ -45,6 +45,7 @@ func TestKernel(t *testing.T) {
 			testSettings(t, kernel, kernelIs(t))
 			restored(t, kernel)
 		})
+		t.Run("file modes", func(t *testing.T) { testFiles(t, kernelIs(t)) })
 		t.Run("privilege", func(t *testing.T) { testPrivilege(t, kernel, kernelIs(t)) })
 		t.Run("files", testFileLabels)
 		t.Run("processes", testProcessLabels)

@@ -216,3 +216,32 @@ func compareRefusals(t *testing.T, model, kernel FS) {
 		}
 	}
 }
+
+// testFiles: the kernel has the files the model has, with the same modes.
+func testFiles(t *testing.T, k ModelKernel) {
+	entries, err := os.ReadDir("/sys/fs/smackfs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for _, e := range entries {
+		ops, ok := modelFiles[e.Name()]
+		if !ok {
+			t.Errorf("the model lacks %s", e.Name())
+			continue
+		}
+		seen[e.Name()] = true
+		st, err := e.Info()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := map[bool]os.FileMode{true: 0o666, false: 0o644}[ops.anyone]; st.Mode().Perm() != want {
+			t.Errorf("%s has mode %v, want %v", e.Name(), st.Mode(), want)
+		}
+	}
+	for name := range modelFiles {
+		if !seen[name] && (name != fileUnconf || k.Bringup) {
+			t.Errorf("the kernel lacks %s", name)
+		}
+	}
+}
