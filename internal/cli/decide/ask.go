@@ -168,6 +168,9 @@ func (x *inquiry) conclude(got profile.Answer) {
 		x.concludeMove(got.Move)
 		return
 	}
+	if x.op.Kind == profile.OpIoctlDev && got.Verdict == profile.Allow {
+		got.Questions[0].Request |= profile.FSIoctlDev // looked up with the others when the device is opened
+	}
 	for i := range got.Questions[:got.Asked] {
 		x.conclusion(&got.Questions[i])
 	}

@@ -3,10 +3,14 @@ package decide
 import (
 	"errors"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"policyd.dev/policyd/enforce/profile"
 )
@@ -130,6 +134,19 @@ func TestLexical(t *testing.T) {
 	}
 }
 
+// The right to use ioctl(2) is found when the device is opened.
+func TestIoctlNamesItsRule(t *testing.T) {
+	p := build(t, []profile.Layer{layer("l", everything, 0)}, []rule{{0, "/dev", read, profile.Fail}, {0, "/dev/tty", profile.FSIoctlDev, profile.Fail}})
+	v := ask(t, newDecider(t, p, Options{Lexical: true}), "ioctl-dev /dev/tty")
+	if r := v.DecidedBy; len(r) != 2 || r[0].Rule != "/dev/tty" || r[0].Rights[0] != "ioctl_dev" || r[1].Rule != "/dev" {
+		t.Errorf("%+v", v)
+	}
+	v = ask(t, newDecider(t, p, Options{Lexical: true}), "ioctl-dev /dev/null")
+	if summary(v.Layers) != "l:ioctl_dev" || len(v.DecidedBy) != 1 || v.DecidedBy[0].Rule != "/dev" {
+		t.Errorf("%+v", v)
+	}
+}
+
 func TestExecLooksAtInterpreters(t *testing.T) {
 	dir := tree(t)
 	p := build(t, []profile.Layer{layer("l", read|profile.FSExecute, 0)}, []rule{{0, dir + "/other", read | profile.FSExecute, profile.Fail}})
@@ -223,14 +240,19 @@ func TestNotAsked(t *testing.T) {
 
 // What this user may not look at is not guessed.
 func TestNotSeen(t *testing.T) {
-	if os.Getuid() == 0 {
-		t.Skip("root looks at everything")
-	}
 	dir := tree(t)
 	if err := os.Chmod(dir+"/other", 0); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.Chmod(dir+"/other", 0o755) })
+	if os.Getuid() == 0 { // who may look at everything: not on this thread then
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		if _, err := unix.SetfsuidRetUid(65534); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _, _ = unix.SetfsuidRetUid(0) }()
+	}
 	p := build(t, []profile.Layer{layer("l", everything, 0)}, []rule{{0, dir + "/other/secret", read, profile.Skip}})
 	if _, err := New(p, nil, Options{ABI: 7}); !errors.Is(err, ErrNotSeen) {
 		t.Errorf("a rule: %v", err)
@@ -242,5 +264,52 @@ func TestNotSeen(t *testing.T) {
 	}
 	if v, err := newDecider(t, p, Options{}).Answer(q); !errors.Is(err, ErrNotSeen) {
 		t.Errorf("a question: %+v, %v", v, err)
+	}
+}
+
+// A decider is shared: run with -race.
+func TestConcurrent(t *testing.T) {
+	dir := tree(t)
+	p := build(t, []profile.Layer{layer("l", everything, profile.NetBindTCP)}, []rule{{0, dir, read, profile.Fail}})
+	d := newDecider(t, p, Options{})
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for _, line := range []string{"open DIR/data/link r", "rename DIR/data/interp DIR/other/x", "bind tcp 80", "exec DIR/other/tool", "mount"} {
+				q, err := ParseLine(strings.ReplaceAll(line, "DIR", dir))
+				if err == nil {
+					_, err = d.Explain(q)
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func BenchmarkLexical(b *testing.B) {
+	builder := profile.NewBuilder([]profile.Layer{layer("host", everything, 0), layer("app", everything, 0)})
+	for _, path := range []string{"/usr", "/etc", "/srv/web", "/srv/web/log"} {
+		builder.AddPath(0, path, read, false, profile.Fail)
+	}
+	builder.AddPath(1, "/", read, false, profile.Fail)
+	p, err := builder.Build()
+	if err != nil {
+		b.Fatal(err)
+	}
+	d, err := New(p, nil, Options{ABI: profile.MaxABI, Lexical: true})
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		q, err := ParseLine("open /srv/web/log/today/access r")
+		if err != nil {
+			b.Fatal(err)
+		}
+		if v, err := d.Answer(q); err != nil || v.Verdict != Allow {
+			b.Fatal(v, err)
+		}
 	}
 }

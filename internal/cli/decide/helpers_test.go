@@ -1,6 +1,8 @@
 package decide
 
 import (
+	"bytes"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -129,6 +131,9 @@ func consistent(t *testing.T, v *Answer) {
 	}
 	if v.Verdict == Deny && len(v.DecidedBy) == 0 {
 		t.Errorf("%s: denied without a reason", v.Operation)
+	}
+	if b, err := json.Marshal(v); err != nil || bytes.Contains(b, []byte(":null")) {
+		t.Errorf("%s: %s, %v", v.Operation, b, err)
 	}
 	for _, l := range v.Looks {
 		if n := len(l.Steps); n > 0 && summary(l.Steps[n-1].Unfulfilled) != summary(l.Layers) {
