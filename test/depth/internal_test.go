@@ -8,11 +8,16 @@ import (
 	"golang.org/x/sys/unix"
 
 	"policyd.dev/policyd/enforce/profile"
+	"policyd.dev/policyd/internal/testkernel"
 )
 
 // What is on file systems that are mounted nowhere is opened and executed under
 // any rules: profile.Facts.Internal.
 func TestInternalFilesAreNotMediated(t *testing.T) {
+	testkernel.Each(t, testkernel.Landlock, internalFiles)
+}
+
+func internalFiles(t *testing.T) {
 	n, dir := newNested(t, 1)
 	s := newStack(t, dir, 1, 2)
 	var pipe [2]int
