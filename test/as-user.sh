@@ -33,7 +33,7 @@ rm -rf "$work/kernels/store"
 cp -r . "$work/src"
 chown -R nobody:nogroup "$work/src"
 
-for pkg in ./enforce/landlock ./enforce/spawn ./internal/sandbox ./internal/server ./store ./cmd/policyctl; do
+for pkg in ./enforce/landlock ./enforce/spawn ./internal/sandbox ./internal/server ./store ./cmd/policyctl ./test/differential; do
   go test -c -o "$work/src/$pkg/user.test" "$pkg"
   note "as nobody: $pkg"
   (cd "$work/src/$pkg" && as_user ./user.test -test.timeout 10m -test.short)

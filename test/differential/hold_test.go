@@ -148,10 +148,10 @@ func (m *model) disconnected(h *hold, visit func(path string, rules []rule)) {
 	}
 	if nodes[0] == m.root {
 		for _, r := range m.outer {
-			switch {
-			case r.path == "..":
+			switch r.path {
+			case "..":
 				visit(filepath.Dir(filepath.Join(names[:2]...)), []rule{r})
-			case r.path == m.top:
+			case m.top:
 				visit(names[0], []rule{r})
 			}
 		}

@@ -152,7 +152,8 @@ func parseStep(w []string) (step, error) {
 	case profile.OpBindTCP, profile.OpConnectTCP, profile.OpBindUDP, profile.OpConnectUDP, profile.OpSendUDP:
 		s.port = next()
 	case profile.OpSignal, profile.OpAbstractUnix:
-		word, ok := next(), false
+		var ok bool
+		word := next()
 		if s.shared, ok = parsePeer(word); !ok {
 			return s, fmt.Errorf("%q is nobody", word)
 		}

@@ -14,12 +14,15 @@
 //	perform_test.go    one operation, for real
 //	network_test.go    the same on ports
 //	run_test.go        a scenario on the kernel, compared step by step
+//	engine_test.go     every form of the engine, which must answer alike
 //	tree_test.go       the engine on objects instead of paths
 //	live_test.go       policyctl check on the same
-//	random_test.go     random scenarios
+//	random_test.go     random scenarios, their steps
+//	randomtree_test.go their trees and rules
 //	document_test.go   a failing step as a PolicyTest
 //	shrink_test.go     the smallest scenario that still fails
 //	namespace_test.go  the same for a plain user, in namespaces
+//	syscalls_test.go   what the kernel takes and refuses before any policy is in force
 //	share_test.go      a part of a run, and what it came to
 //	long_test.go       the long run: shares on all processors
 package differential_test

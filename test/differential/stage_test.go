@@ -105,7 +105,7 @@ func memoryDir() string {
 	if unix.Statfs("/dev/shm", &fs) != nil || fs.Flags&unix.ST_NOEXEC != 0 {
 		return ""
 	}
-	dir, err := os.MkdirTemp("/dev/shm", "policyd-differential-") //nolint:usetesting // not on disk
+	dir, err := os.MkdirTemp("/dev/shm", "policyd-differential-")
 	if err != nil {
 		return ""
 	}
