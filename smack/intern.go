@@ -15,7 +15,11 @@ type interner struct {
 	end   []uint32
 }
 
-const minSlots = 256
+// What the first label makes room for: a small policy.
+const (
+	minSlots  = 256
+	firstText = 2048
+)
 
 func (in *interner) len() int { return len(in.end) }
 
@@ -32,6 +36,7 @@ func (in *interner) id(label []byte) (uint16, bool) {
 	if len(in.slots) == 0 {
 		in.seed = maphash.MakeSeed()
 		in.slots = make([]uint16, minSlots)
+		in.text, in.end = make([]byte, 0, firstText), make([]uint32, 0, minSlots/2)
 	}
 	mask := uint64(len(in.slots) - 1)
 	at := maphash.Bytes(in.seed, label) & mask

@@ -202,6 +202,9 @@ func heap() int64 {
 
 // Parsing and compiling the platform's rules takes at most 400 KiB beside the text.
 func TestPeakMemory(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates too")
+	}
 	text := smacktest.Platform.Text()
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)

@@ -1,0 +1,5 @@
+//go:build !race
+
+package smack
+
+const raceEnabled = false

@@ -1,0 +1,28 @@
+package smack
+
+// The rules of a set have numbers, in the order of [Set.All], for callers that keep something beside each.
+
+// SubjectRows gives the numbers lo to hi-1 of the rules of a subject; both are 0 when it has none.
+func (s *Set) SubjectRows(subject string) (lo, hi int) {
+	i, ok := s.t.find(subject)
+	if !ok {
+		return 0, 0
+	}
+	return int(s.t.first[i]), int(s.t.first[i+1])
+}
+
+// ObjectAt gives the object and the access of a rule by its number.
+func (s *Set) ObjectAt(row int) (object string, a Access) {
+	return s.t.label(int(s.t.object[row])), s.mask[row]
+}
+
+// Dead gives how many rules change no decision of the kernel: those that [Set.Live] leaves out.
+func (s *Set) Dead() int {
+	n := 0
+	for r := range s.All() {
+		if r.Access != 0 && deadLetters(r.Subject, r.Object, r.Access) == r.Access {
+			n++
+		}
+	}
+	return n
+}
