@@ -42,7 +42,7 @@ func (a *app) semantic(ctx context.Context, args []string, sets []string, abi in
 }
 
 func (a *app) semanticAnswer(ctx context.Context, args []string, sets []string, abi int) (int, error) {
-	form, err := cli.ParseFormat(a.output, cli.Table, cli.JSON, cli.YAML)
+	form, err := cli.ParseFormat(a.output, cli.Table, cli.Wide, cli.JSON, cli.YAML)
 	if err != nil {
 		return 0, err
 	}
@@ -75,8 +75,8 @@ func (a *app) semanticAnswer(ctx context.Context, args []string, sets []string, 
 		return 0, err
 	}
 	t := newTold(args, sides, diff)
-	if form == cli.Table {
-		err = a.semanticTable(t)
+	if form == cli.Table || form == cli.Wide {
+		err = a.semanticTable(t, form == cli.Wide)
 	} else {
 		err = cli.WriteValue(a.out, form, t)
 	}

@@ -7,17 +7,21 @@ import (
 	"slices"
 	"strings"
 
+	"policyd.dev/policyd/enforce/profile"
 	"policyd.dev/policyd/internal/cli"
+	"policyd.dev/policyd/internal/cli/graph"
 )
 
-// semanticShown is how many lines that say the same of many places stand in a table.
+// semanticShown is how many lines with the same rights and layers stand in a
+// table, of more.
 const semanticShown = 10
 
-// toldLine is one line of the table.
-type toldLine struct{ sign, rights, where, why string }
+// toldLine is one line of the table. Lines that are alike but for where, and the
+// places of rules that why names, stand together.
+type toldLine struct{ sign, rights, where, why, alike string }
 
-// semanticTable shows a comparison to a person, what has one reason together.
-func (a *app) semanticTable(t *told) error {
+// semanticTable shows a comparison to a person; all of it, or what can be read.
+func (a *app) semanticTable(t *told, all bool) error {
 	if !a.quiet {
 		fmt.Fprintf(a.out, "A %s -> B %s, on a kernel of ABI %d\n", cli.Clean(t.First.Name), cli.Clean(t.Second.Name), t.ABI)
 	}
@@ -25,8 +29,8 @@ func (a *app) semanticTable(t *told) error {
 	rows := cli.NewRows(&b)
 	for _, group := range grouped(t.lines()) {
 		for i, l := range group {
-			if i == semanticShown && len(group) > semanticShown+1 {
-				rows.Add(l.sign, l.rights, fmt.Sprintf("and %d more (-o json lists all)", len(group)-i), l.why)
+			if i == semanticShown && len(group) > semanticShown+1 && !all {
+				rows.Add(l.sign, l.rights, fmt.Sprintf("and %d more (-o wide)", len(group)-i), l.alike)
 				break
 			}
 			rows.Add(l.sign, l.rights, l.where, l.why)
@@ -68,14 +72,12 @@ func (t *told) summary() string {
 	return "nothing is gained or lost"
 }
 
-// grouped brings lines that differ in the place alone together, in the order of
-// the first of each.
+// grouped brings lines that are alike together, in the order of the first of each.
 func grouped(lines []toldLine) [][]toldLine {
 	at := map[toldLine]int{}
 	var groups [][]toldLine
 	for _, l := range lines {
-		key := l
-		key.where = ""
+		key := toldLine{sign: l.sign, rights: l.rights, alike: l.alike}
 		i, ok := at[key]
 		if !ok {
 			i = len(groups)
@@ -87,6 +89,9 @@ func grouped(lines []toldLine) [][]toldLine {
 	return groups
 }
 
+// line makes a line whose why names no place of a rule.
+func line(sign, rights, where, why string) toldLine { return toldLine{sign, rights, where, why, why} }
+
 func (t *told) lines() []toldLine {
 	var out []toldLine
 	var above []*toldPath // those on the way down to the current one
@@ -95,16 +100,17 @@ func (t *told) lines() []toldLine {
 		for len(above) > 0 && !beneath(p.Path, above[len(above)-1].Path) {
 			above = above[:len(above)-1]
 		}
-		where := p.Path
+		where, than := p.Path, ""
 		if k := len(above) - 1; k >= 0 && len(above[k].Gained)+len(above[k].Lost) > 0 {
-			where += ", other than on " + above[k].Path
+			than = ", other than on " + above[k].Path
 		}
 		above = append(above, p)
 		if len(p.Gained)+len(p.Lost) == 0 {
-			out = append(out, toldLine{"=", "", where, "the same in both from here down"})
+			out = append(out, line("=", "", where, "the same in both from here down"+than))
 			continue
 		}
-		out = append(out, p.toldChange.lines(where)...)
+		where += than
+		out = append(out, p.toldChange.lines(where, t.ABI)...)
 	}
 	for i := range t.Ports {
 		p := &t.Ports[i]
@@ -112,14 +118,14 @@ func (t *told) lines() []toldLine {
 		if p.First != p.Last {
 			what = "ports "
 		}
-		out = append(out, p.toldChange.lines(what+portText(p.First, p.Last))...)
+		out = append(out, p.toldChange.lines(what+portText(p.First, p.Last), t.ABI)...)
 	}
-	out = append(out, t.Scopes.lines("processes outside")...)
+	out = append(out, t.Scopes.lines("processes outside", t.ABI)...)
 	switch t.Mount {
 	case "gained":
-		out = append(out, toldLine{"+", "mount", "everywhere", "B: no layer handles any right of files"})
+		out = append(out, line("+", "mount", "everywhere", "B: no layer handles any right of files"))
 	case "lost":
-		out = append(out, toldLine{"-", "mount", "everywhere", "B: a layer handles rights of files"})
+		out = append(out, line("-", "mount", "everywhere", "B: a layer handles rights of files"))
 	}
 	out = append(out, t.Moves.lines()...)
 	for _, l := range t.Log {
@@ -130,7 +136,7 @@ func (t *told) lines() []toldLine {
 		if where == "" {
 			where = "policy"
 		}
-		out = append(out, toldLine{"~", s.Name, where, fmt.Sprintf("%s -> %s", orNone(s.First), orNone(s.Second))})
+		out = append(out, line("~", s.Name, where, fmt.Sprintf("%s -> %s", orNone(s.First), orNone(s.Second))))
 	}
 	return out
 }
@@ -148,45 +154,51 @@ func beneath(path, folder string) bool {
 }
 
 // lines has one line for gained and for lost rights, or one for each of several reasons.
-func (c *toldChange) lines(where string) []toldLine {
+func (c *toldChange) lines(where string, abi int) []toldLine {
 	var out []toldLine
 	for _, part := range []struct {
 		sign            string
 		rights          []string
 		allows, refuses string // which side
 	}{{"+", c.Gained, "second", "first"}, {"-", c.Lost, "first", "second"}} {
-		var whys []string
-		byWhy := map[string][]string{}
+		var parts []toldLine
+		masks := map[toldLine]profile.Access{}
 		for _, right := range part.rights {
-			why := c.why(right, part.allows, part.refuses)
-			if !slices.Contains(whys, why) {
-				whys = append(whys, why)
+			l := toldLine{sign: part.sign, where: where}
+			l.why, l.alike = c.why(right, part.allows, part.refuses)
+			if _, ok := masks[l]; !ok {
+				parts = append(parts, l)
 			}
-			byWhy[why] = append(byWhy[why], right)
+			r, _ := profile.RightByName(c.kind, right)
+			masks[l] |= r.Bit
 		}
-		for _, why := range whys {
-			out = append(out, toldLine{part.sign, strings.Join(byWhy[why], ","), where, why})
+		for _, l := range parts {
+			rights := graph.Short(c.kind, masks[l], profile.Handled(c.kind, abi))
+			out = append(out, toldLine{l.sign, rights, l.where, l.why, l.alike})
 		}
 	}
 	return out
 }
 
-func (c *toldChange) why(right, allows, refuses string) string {
-	var yes, no []string
+// why says what made the difference; alike is the same without places of rules.
+func (c *toldChange) why(right, allows, refuses string) (why, alike string) {
+	var yes, short, no []string
 	for _, r := range c.Reasons {
 		switch {
 		case !slices.Contains(r.Rights, right):
 		case r.Side == allows && r.Effect == "unhandled":
-			yes = append(yes, "no layer handles it")
+			yes, short = append(yes, "no layer handles it"), append(short, "no layer handles it")
 		case r.Side == allows && r.Effect == "grants":
-			yes = append(yes, fmt.Sprintf("layer %s grants it (%s)", r.Layer, r.place()))
+			grants := "layer " + r.Layer + " grants it"
+			yes, short = append(yes, grants+" ("+r.place()+")"), append(short, grants)
 		case r.Side == refuses && r.Effect == "refuses":
 			no = append(no, r.Layer)
 		}
 	}
-	refused := "layer " + strings.Join(no, ", ") + " refuses it"
 	letter := map[string]string{"first": "A", "second": "B"}
-	return fmt.Sprintf("%s: %s; %s: %s", letter[allows], strings.Join(yes, ", "), letter[refuses], refused)
+	rest := fmt.Sprintf("; %s: layer %s refuses it", letter[refuses], strings.Join(no, ", "))
+	begin := letter[allows] + ": "
+	return begin + strings.Join(yes, ", ") + rest, begin + strings.Join(short, ", ") + rest
 }
 
 // place says where a rule stands, or what it is for where that is not known.
@@ -212,15 +224,15 @@ func (r *toldReason) place() string {
 
 func (m *toldMoves) lines() []toldLine {
 	if m.Unknown {
-		return []toldLine{{"?", "moves", "between folders", "too many different places to compare; taken as gained and lost"}}
+		return []toldLine{line("?", "moves", "between folders", "too many different places to compare; taken as gained and lost")}
 	}
 	var out []toldLine
 	for _, c := range m.Changes {
-		where := fmt.Sprintf("moved from %s to %s", m.Groups[c.From].text(), m.Groups[c.To].text())
+		where := fmt.Sprintf("from %s to %s", m.Groups[c.From].text(), m.Groups[c.To].text())
 		const more, less = "the object gains no right in any layer now", "the object would gain a right in a layer now"
 		add := func(sign string, rights []string, where, why string) {
 			if len(rights) > 0 {
-				out = append(out, toldLine{sign, strings.Join(rights, ","), where, why})
+				out = append(out, line(sign, "move "+movedText(rights), where, why))
 			}
 		}
 		if slices.Equal(c.Gained, c.MountedGained) && slices.Equal(c.Lost, c.MountedLost) {
@@ -234,6 +246,22 @@ func (m *toldMoves) lines() []toldLine {
 		add("-", c.MountedLost, where+", in other mounts", less)
 	}
 	return out
+}
+
+// movedText names what is moved by its rights to make.
+func movedText(rights []string) string {
+	if len(rights) == 7 {
+		return "anything"
+	}
+	words := map[string]string{
+		"make_char": "character devices", "make_dir": "folders", "make_reg": "files", "make_sock": "sockets",
+		"make_fifo": "pipes", "make_block": "block devices", "make_sym": "links",
+	}
+	var out []string
+	for _, r := range rights {
+		out = append(out, words[r])
+	}
+	return strings.Join(out, ",")
 }
 
 // text names the places of a group, the first of many.
@@ -271,9 +299,9 @@ func (l *toldLog) line() toldLine {
 		where = "ports " + portText(l.First, l.Last)
 	}
 	if len(l.Rights) == 0 {
-		return toldLine{"~", "log", where, "the same in both from here down"}
+		return line("~", "log", where, "the same in both from here down")
 	}
-	return toldLine{"~", "log", where, fmt.Sprintf("denials of %s: %s -> %s", strings.Join(l.Rights, ","), l.Before.text(), l.After.text())}
+	return line("~", "log", where, fmt.Sprintf("denials of %s: %s -> %s", strings.Join(l.Rights, ","), l.Before.text(), l.After.text()))
 }
 
 func (s *toldLogState) text() string {

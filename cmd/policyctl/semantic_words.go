@@ -33,6 +33,8 @@ type toldChange struct {
 	Gained  []string     `json:"gained"`
 	Lost    []string     `json:"lost"`
 	Reasons []toldReason `json:"reasons"`
+
+	kind profile.Kind
 }
 
 type toldPath struct {
@@ -171,7 +173,7 @@ func list[T any](s []T) []T { return append([]T{}, s...) }
 func rightNames(k profile.Kind, a profile.Access) []string { return list(k.Names(a)) }
 
 func (t *teller) change(k profile.Kind, c profile.Change, reasons []profile.Reason) toldChange {
-	out := toldChange{Gained: rightNames(k, c.Gained), Lost: rightNames(k, c.Lost), Reasons: []toldReason{}}
+	out := toldChange{kind: k, Gained: rightNames(k, c.Gained), Lost: rightNames(k, c.Lost), Reasons: []toldReason{}}
 	for _, r := range reasons {
 		side := 0
 		if r.Second {

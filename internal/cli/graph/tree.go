@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -66,7 +67,10 @@ func (g *Graph) Tree(w io.Writer, o TreeOptions) error {
 	}
 	t.head(g)
 	g.Root.measure(t, 0)
-	t.measure("PATH", "ALLOWED")
+	t.measure("all others", "ALLOWED")
+	for _, r := range slices.Concat(g.Ports, g.Scopes) {
+		t.measure(r.What, r.Allowed.Short)
+	}
 	t.line("", "PATH", Title, "ALLOWED", Title, "RULES BY LAYER")
 	t.node(g.Root, "", "")
 	t.table("PORTS", g.Ports, g.Other)

@@ -61,18 +61,24 @@ func text(k profile.Kind, a, handled profile.Access) Text {
 		t.Short = "all"
 		return t
 	}
-	var parts []string
+	t.Short = Short(k, a, handled)
+	return t
+}
+
+// Short writes rights by the names of groups, as far as all rights of a group
+// are there of those that matter, and the rest by their own.
+func Short(k profile.Kind, a, matter profile.Access) string {
 	groups := profile.Groups()
 	slices.SortStableFunc(groups, func(x, y profile.Group) int {
 		return bits.OnesCount32(uint32(y.Access)) - bits.OnesCount32(uint32(x.Access))
 	})
+	var parts []string
 	for _, g := range groups {
-		of := g.Access & handled
+		of := g.Access & matter
 		if g.Kind == k && bits.OnesCount32(uint32(of)) > 1 && a&of == of {
 			parts = append(parts, g.Name)
 			a &^= of
 		}
 	}
-	t.Short = strings.Join(append(parts, k.Names(a)...), ",")
-	return t
+	return strings.Join(append(parts, k.Names(a)...), ",")
 }
