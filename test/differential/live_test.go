@@ -2,6 +2,7 @@ package differential_test
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -56,6 +57,20 @@ func (st *stage) live(s *step, answer profile.Answer, r *report) (differ string)
 	if got.Verdict != want.Verdict || got.Errno != want.Errno {
 		return fmt.Sprintf("the live decider answers %q with %s %s, the engine %s %s", q, got.Verdict, got.Errno, want.Verdict, want.Errno)
 	}
+	if answer.Asked == 0 || answer.Verdict != profile.Deny {
+		return ""
+	}
+	var denying []string
+	for _, l := range answer.Questions[answer.Asked-1].Decision.Unfulfilled.Layers() {
+		denying = append(denying, p.Layers[l].Name)
+	}
+	var told []string
+	for _, l := range got.Layers {
+		told = append(told, l.Name)
+	}
+	if !slices.Equal(told, denying) {
+		return fmt.Sprintf("the live decider says of %q that %v deny it, the engine %v", q, told, denying)
+	}
 	return ""
 }
 
@@ -82,9 +97,6 @@ func (st *stage) words(s *step) []string {
 	case profile.OpRename, profile.OpExchange, profile.OpLink:
 		path += " " + st.m.path(s.op.NewPath)
 	case profile.OpOpen:
-		if n := st.m.look(s.op.Path).node; n != nil && n.kind == sock {
-			return nil
-		}
 		if s.op.Open&profile.OpenPath != 0 {
 			path += " p"
 			break
