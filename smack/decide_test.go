@@ -125,6 +125,16 @@ func TestDecideSentences(t *testing.T) {
 	}
 }
 
+func TestDecideAllocatesNothing(t *testing.T) {
+	p := layered(t)
+	s := p.Effective()
+	for _, q := range []Query{{"App", "Data", Read}, {"App", "_", Read}, {"App", "Nope", Read}} {
+		if n := testing.AllocsPerRun(100, func() { s.Decide(q, Kernel{}) }); n != 0 {
+			t.Errorf("%v: %v allocations", q, n)
+		}
+	}
+}
+
 // The answer of a policy is the AND of what each layer alone answers, wherever
 // rules decide; and what goes into the kernel answers the same.
 func TestDecideIsTheAndOfLayers(t *testing.T) {

@@ -1,6 +1,7 @@
 package smack
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -242,18 +243,31 @@ func TestTemplates(t *testing.T) {
 		{"bad rule", "{{id}} B 7\n", map[string][]string{"id": {"A"}}, nil, `f:1:5: access "7"`},
 	} {
 		im, err := ImportFiles([]File{{"f", []byte(c.text)}}, ImportOptions{Dialect: DialectTemplate, Set: c.set})
+		// A layer reads the same from the template as an import.
+		b, imported := NewBuilder(""), NewBuilder("")
+		layerErr := b.Layer("l", AllAccess).Template("f", []byte(c.text), c.set)
 		if c.err != "" {
-			if err == nil || !strings.Contains(err.Error(), c.err) {
-				t.Errorf("%s: %v, want %q", c.name, err, c.err)
+			for _, err := range []error{err, layerErr} {
+				if err == nil || !strings.Contains(err.Error(), c.err) {
+					t.Errorf("%s: %v, want %q", c.name, err, c.err)
+				}
 			}
 			continue
 		}
-		if err != nil {
-			t.Errorf("%s: %v", c.name, err)
+		if err != nil || layerErr != nil {
+			t.Errorf("%s: %v, %v", c.name, err, layerErr)
 			continue
 		}
 		if got := ruleTexts(im); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+		if err := im.AddTo(imported.Layer("l", AllAccess)); err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		one, _, err1 := b.Build()
+		other, _, err2 := imported.Build()
+		if err1 != nil || err2 != nil || !bytes.Equal(one.Encode(), other.Encode()) {
+			t.Errorf("%s: the layer differs from the import (%v, %v)", c.name, err1, err2)
 		}
 	}
 	if got := Variables([]File{{"f", []byte(redpesk + "~APP~ B r\n{{.}} {{! no }}\n")}}); !slices.Equal(got, []string{"APP", "has-plugs", "id", "impid", "plugs"}) {

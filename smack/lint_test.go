@@ -59,6 +59,13 @@ func TestLint(t *testing.T) {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
 	}
+	var wide strings.Builder
+	for i := range 20000 {
+		fmt.Fprintf(&wide, "Subject object%d r\n", i)
+	}
+	if got := lintOf(t, wide.String(), LintOptions{Labels: 30000}); !slices.Equal(got, []string{"many-objects Subject"}) {
+		t.Errorf("20000 objects of one subject: %q", got)
+	}
 	if got := lintOf(t, string(smacktest.Platform.Text()), LintOptions{}); len(got) != 0 {
 		t.Errorf("the platform's rules are odd: %q", got)
 	}

@@ -43,6 +43,26 @@ func (l *LayerBuilder) Text(file string, text []byte) error {
 	return t.end()
 }
 
+// Template adds the rules of a template: the text with the values of its
+// variables put in, as [DialectTemplate] has them. Places are those in the template, but
+// for columns behind a variable. The error is that of [LayerBuilder.Text].
+func (l *LayerBuilder) Template(file string, text []byte, set map[string][]string) error {
+	t := textParser{l: l, name: file}
+	n, err := l.b.file(file)
+	if err != nil {
+		return l.b.keep(err)
+	}
+	t.file = n
+	rows, errs := expand(File{file, text}, set)
+	t.errs = errs
+	for _, r := range rows {
+		if !t.row([]byte(r.text), r.number) {
+			break
+		}
+	}
+	return t.end()
+}
+
 var newline = []byte{'\n'}
 
 // textParser parses one text.
@@ -69,10 +89,6 @@ func (t *textParser) end() error {
 
 func (t *textParser) parse(text []byte) {
 	for number := 1; len(text) > 0; number++ {
-		if len(t.errs) == MaxProblems {
-			t.fail(number, 0, fmt.Sprintf("more than %d errors: the text is not read further", MaxProblems), ErrSyntax)
-			return
-		}
 		end := bytes.IndexByte(text, '\n')
 		var row []byte
 		if end < 0 {
@@ -80,25 +96,34 @@ func (t *textParser) parse(text []byte) {
 		} else {
 			row, text = text[:end], text[end+1:]
 		}
-		if n := len(row); n > 0 && row[n-1] == '\r' {
-			row = row[:n-1]
-		}
-		if len(row) > MaxLine {
-			t.fail(number, MaxLine+1, fmt.Sprintf("the line has %d bytes, at most %d", len(row), MaxLine), ErrLimit)
-			continue
-		}
-		start := skipBlanks(row, 0)
-		if start == len(row) {
-			continue
-		}
-		if row[start] == '#' {
-			t.comment(row, number, start)
-			continue
-		}
-		if !t.rule(row, number) {
+		if !t.row(row, number) {
 			return
 		}
 	}
+}
+
+// row reads a line without its line feed; false when the text cannot be read further.
+func (t *textParser) row(row []byte, number int) bool {
+	if len(t.errs) == MaxProblems {
+		t.fail(number, 0, fmt.Sprintf("more than %d errors: the text is not read further", MaxProblems), ErrSyntax)
+		return false
+	}
+	if n := len(row); n > 0 && row[n-1] == '\r' {
+		row = row[:n-1]
+	}
+	if len(row) > MaxLine {
+		t.fail(number, MaxLine+1, fmt.Sprintf("the line has %d bytes, at most %d", len(row), MaxLine), ErrLimit)
+		return true
+	}
+	start := skipBlanks(row, 0)
+	switch {
+	case start == len(row):
+		return true
+	case row[start] == '#':
+		t.comment(row, number, start)
+		return true
+	}
+	return t.rule(row, number)
 }
 
 // rule adds the rule of a line; false when the text cannot be read further.
