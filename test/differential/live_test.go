@@ -10,9 +10,12 @@ import (
 	"policyd.dev/policyd/internal/cli/decide"
 )
 
-// liveEvery is how many steps of a random scenario there are to one that the
-// live decider is asked about as well, which takes some dozen system calls.
-const liveEvery = 12
+// How many steps of a random scenario there are to one that the live decider is
+// asked about as well, which takes dozens of system calls; fewer in a long run.
+const (
+	liveEvery     = 12
+	liveEveryLong = 4
+)
 
 // live asks what policyctl check asks: the words of a step, decided on this
 // host as it is now. It is told each rule at one path alone, so it has to find

@@ -229,7 +229,7 @@ func (st *stage) compare(e *engine, s *step, r *report) string {
 		}
 		r.counts[op.Kind][answer.Verdict]++
 		st.reach(s, answer.Verdict, r)
-		if st.sc.random == nil || r.steps%liveEvery == 0 {
+		if st.sc.random == nil || r.steps%st.h.liveEvery == 0 {
 			differ = st.live(s, answer, r)
 		}
 		if want = answer.Errno; want == 0 {

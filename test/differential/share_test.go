@@ -138,6 +138,7 @@ func shareOf() int {
 	if err != nil {
 		return complain(err.Error())
 	}
+	h.liveEvery = liveEveryLong
 	fmt.Printf("%s%s, Landlock ABI %d, errata mended %v\n", kernelMark, h.release(), h.sup.ABI, h.sup.Errata)
 	last := time.Now()
 	sum, err := s.run(h, func(sum *totals) bool {

@@ -25,6 +25,8 @@ type host struct {
 	mayMount bool
 	mounted  bool // top is not "/"
 	made     int  // trees
+
+	liveEvery int
 }
 
 func newHost(t testing.TB) *host {
@@ -48,7 +50,7 @@ func newHost(t testing.TB) *host {
 
 // hostIn makes the scenarios' trees in a folder that is there.
 func hostIn(dir string) (h *host, err error) {
-	h = &host{sup: landlock.Probe()}
+	h = &host{sup: landlock.Probe(), liveEvery: liveEvery}
 	if h.sup.State != landlock.Available {
 		return nil, h.sup.Err
 	}
