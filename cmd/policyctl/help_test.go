@@ -91,11 +91,10 @@ pages (` + "`policyctl man FOLDER`" + `).
 ` + "`-o`" + ` chooses the form. ` + "`table`" + ` and ` + "`wide`" + ` are for people and may change. ` + "`json`" + ` and ` + "`yaml`" + ` are for programs: the
 fields are those of the API's messages (api/policyd/v1) by their JSON names, all of them are always there, 64-bit numbers are
 strings, maps are sorted, and lists are one message with a list in it. What goes on (` + "`events`, `get --watch`" + `) gives one
-message a line. ` + "`name`" + ` gives what other commands take: policy/web@3, or the id of a sandbox. ` + "`check` and `inspect`" + ` have
+message a line. ` + "`name`" + ` gives what other commands take: policy/web@3, or the id of a sandbox. Some commands have
 fields of their own:
 
-- check: question, allowed, errno, checks (what, object, real, rights, allowed, denied (layer, missing), granted (layer,
-  rights, rule, file, line, field, fragment)), notes
+- check, explain: see [decisions.md](decisions.md); preflight: see [preflight.md](preflight.md)
 - inspect: name, digest, abi, degrade, flatten, accept, layers (name, handles and quiet by fs, net, scope, logFlags), paths
   (path, missing, access and quiet by layer), ports (first, last, access and quiet by layer), needs
 
@@ -115,7 +114,7 @@ func manual(root *cobra.Command) []byte {
 	for _, d := range cli.ExitDocs() {
 		fmt.Fprintf(&b, "| %d | %s |\n", d.Code, d.Doc)
 	}
-	b.WriteString("\n`run`, `exec` and `wait` otherwise end with the status of the program. For `diff` and `check`, 1 is an answer\n(different, refused) and what would be 1 elsewhere is 2.\n")
+	b.WriteString("\n`run`, `exec` and `wait` otherwise end with the status of the program. For `diff`, `check`, `explain` and `preflight`, 1 is an answer\n(different, refused) and what would be 1 elsewhere is 2.\n")
 	b.WriteString("\n## Flags of every command\n\n```\n" + root.PersistentFlags().FlagUsages() + "```\n")
 	for _, g := range root.Groups() {
 		fmt.Fprintf(&b, "\n## %s\n", strings.TrimSuffix(g.Title, ":"))
