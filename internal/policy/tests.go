@@ -62,14 +62,18 @@ func (d *Document) TestFinding(i int, key, message string) *apiv1.Finding {
 	return f
 }
 
-// TestLine is the line of expectation i of a PolicyTest; 0 when the document has no text.
+// TestLine is the line of expectation i of a PolicyTest, or of its name when i is negative; 0 when the document has
+// no text.
 func (d *Document) TestLine(i int) uint32 {
 	if d.origin.seg == nil {
 		return 0
 	}
-	p := (*place)(nil).key("spec")
+	p, metadata := (*place)(nil).key("spec"), (*place)(nil).key("metadata")
 	list := p.key("expect")
 	at := list.at(i)
+	if i < 0 {
+		at = metadata.key("name")
+	}
 	return d.origin.finding("", &at, "").GetLine()
 }
 

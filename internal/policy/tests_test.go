@@ -31,6 +31,9 @@ func TestParsePolicyTest(t *testing.T) {
 	if got := d.TestLine(1); got != 11 {
 		t.Errorf("the second expectation stands in line %d, want 11", got)
 	}
+	if got := d.TestLine(-1); got != 3 {
+		t.Errorf("the name stands in line %d, want 3", got)
+	}
 	if f := d.TestFinding(1, "op", "bad"); f.GetLine() != 11 || f.GetColumn() != 12 || f.GetField() != "spec.expect[1].op" || f.GetFile() != "web.yaml" {
 		t.Errorf("%v", f)
 	}

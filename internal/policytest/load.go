@@ -30,7 +30,7 @@ type Fetch func(ctx context.Context, ref string, set map[string]string) (*Compil
 type Test struct {
 	Name string
 	File string // as messages name it
-	Line int    // of File where the document begins
+	Line int    // of File where its name stands
 
 	doc       *policy.Document
 	spec      *apiv1.PolicyTestSpec
@@ -100,7 +100,7 @@ func (l *loader) parse(name string, content []byte) []*policy.Document {
 // test finds the policy of a test and reads its operations. beside are the
 // documents of its file.
 func (l *loader) test(d *policy.Document, beside []*policy.Document) *Test {
-	t := &Test{Name: d.Name, File: d.File, Line: d.FirstLine, doc: d, spec: d.Resource.GetPolicyTest().GetSpec()}
+	t := &Test{Name: d.Name, File: d.File, Line: int(d.TestLine(-1)), doc: d, spec: d.Resource.GetPolicyTest().GetSpec()}
 	wrong := func(i int, key, format string, args ...any) {
 		l.findings = append(l.findings, d.TestFinding(i, key, fmt.Sprintf(format, args...)))
 	}
