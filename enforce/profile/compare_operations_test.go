@@ -16,12 +16,8 @@ func anyOperation(r *rand.Rand) (Operation, Facts) {
 func listedOperation(c *Comparison, op Operation, f Facts, answers ...Answer) bool {
 	switch op.Kind {
 	case OpRename, OpExchange, OpLink:
-		mv := Move{Op: Rename, Old: op.Path, New: op.NewPath, OldType: f.Type, NewType: f.NewType, Mounted: f.Mounted}
-		if op.Kind == OpExchange {
-			mv.Op = Exchange
-		} else if op.Kind == OpLink {
-			mv.Op = Link
-		}
+		mv := Move{Old: op.Path, New: op.NewPath, OldType: f.Type, NewType: f.NewType, Mounted: f.Mounted}
+		mv.Op = map[OpKind]MoveOp{OpRename: Rename, OpExchange: Exchange, OpLink: Link}[op.Kind]
 		if op.Path == "/" || op.NewPath == "/" {
 			return false
 		}
@@ -33,10 +29,10 @@ func listedOperation(c *Comparison, op Operation, f Facts, answers ...Answer) bo
 	for _, a := range answers {
 		for _, q := range a.Questions[:a.Asked] {
 			d := c.Scope
-			switch {
-			case q.Kind == FS:
+			switch q.Kind {
+			case FS:
 				d = listedPath(c, q.Path)
-			case q.Kind == Net:
+			case Net:
 				d = listedPort(c, q.Port)
 			}
 			request := q.Request

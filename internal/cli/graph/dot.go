@@ -49,7 +49,7 @@ func (d *dotWriter) node(n *Node) int {
 	id := d.next()
 	name := n.Name
 	if n.Below > 0 {
-		name += fmt.Sprintf("  (and %s further down)", counted(n.Below, "path"))
+		name += fmt.Sprintf("  (and %s further down)", counted(n.Below))
 	}
 	d.box(id, name, n.Row, n.Rule)
 	for _, c := range n.Nodes {

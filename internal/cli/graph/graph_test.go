@@ -336,8 +336,12 @@ func TestUTF8(t *testing.T) {
 		all, ctype, lang string
 		want             bool
 	}{
-		{"", "", "", false}, {"", "", "C.UTF-8", true}, {"", "", "de_DE.utf8", true}, {"C", "", "C.UTF-8", false},
-		{"", "POSIX", "en_US.UTF-8", false}, {"en_US.UTF-8", "C", "C", true},
+		{"", "", "", false},
+		{"", "", "C.UTF-8", true},
+		{"", "", "de_DE.utf8", true},
+		{"C", "", "C.UTF-8", false},
+		{"", "POSIX", "en_US.UTF-8", false},
+		{"en_US.UTF-8", "C", "C", true},
 	} {
 		t.Setenv("LC_ALL", tc.all)
 		t.Setenv("LC_CTYPE", tc.ctype)

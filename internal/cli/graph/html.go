@@ -40,7 +40,7 @@ func (g *Graph) HTML(w io.Writer) error {
 			return "ok"
 		},
 		"inherited": func(c Cell) bool { return allowedStyle(c.Own) != Allowed },
-		"counted":   func(n int) string { return counted(n, "path") },
+		"counted":   counted,
 		"search": func(r Row) string {
 			words := []string{r.What, r.Allowed.Full}
 			for _, c := range r.Cells {

@@ -84,7 +84,7 @@ func (g *Graph) SVG(w io.Writer) error {
 }
 
 func (s *svgWriter) head() []string {
-	lines := []string{fmt.Sprintf("%s, written for ABI %d, %s", s.g.Name, s.g.ABI, counted(s.g.Rules, "path"))}
+	lines := []string{fmt.Sprintf("%s, written for ABI %d, %s", s.g.Name, s.g.ABI, counted(s.g.Rules))}
 	for _, l := range s.g.Layers {
 		lines = append(lines, "layer "+l.Name+" handles "+orNothing(l.Handles.Short))
 	}
@@ -104,7 +104,7 @@ func (s *svgWriter) node(n *Node, parent int) {
 		s.node(c, at)
 	}
 	if n.Below > 0 {
-		s.lines = append(s.lines, svgLine{name: "(" + counted(n.Below, "path") + " further down)", depth: n.Depth + 1, parent: at})
+		s.lines = append(s.lines, svgLine{name: "(" + counted(n.Below) + " further down)", depth: n.Depth + 1, parent: at})
 	}
 }
 

@@ -79,7 +79,7 @@ func (g *Graph) Tree(w io.Writer, o TreeOptions) error {
 }
 
 func (t *treeWriter) head(g *Graph) {
-	fmt.Fprintf(t.w, "%s, written for ABI %d, %s\n", t.o.Paint(t.written(g.Name), Title), g.ABI, counted(g.Rules, "path"))
+	fmt.Fprintf(t.w, "%s, written for ABI %d, %s\n", t.o.Paint(t.written(g.Name), Title), g.ABI, counted(g.Rules))
 	for _, l := range g.Layers {
 		fmt.Fprintf(t.w, "layer %s handles %s\n", t.o.Paint(t.written(l.Name), Title), orNothing(l.Handles.Short))
 	}
@@ -99,11 +99,11 @@ func orNothing(s string) string {
 	return s
 }
 
-func counted(n int, what string) string {
+func counted(n int) string {
 	if n == 1 {
-		return "1 rule for a " + what
+		return "1 rule for a path"
 	}
-	return fmt.Sprintf("%d rules for %ss", n, what)
+	return fmt.Sprintf("%d rules for paths", n)
 }
 
 func (t *treeWriter) measure(path, allowed string) {
@@ -132,7 +132,7 @@ func (t *treeWriter) node(n *Node, first, rest string) {
 		}
 	}
 	if n.Below > 0 {
-		t.line(rest+t.lines[1], "("+counted(n.Below, "path")+" further down)", Faint, "", Plain, "")
+		t.line(rest+t.lines[1], "("+counted(n.Below)+" further down)", Faint, "", Plain, "")
 	}
 }
 
