@@ -141,19 +141,23 @@ func (a *app) writeVerdict(name string, v *decide.Answer) error {
 	if a.quiet {
 		return nil
 	}
-	if v.Verdict == decide.Deny {
-		for _, l := range v.Layers {
-			fmt.Fprintf(a.out, "  layer %s refuses: %s\n", l.Name, lacks(v, l))
-			for _, r := range v.DecidedBy {
-				if r.Layer == l.Name {
-					fmt.Fprintf(a.out, "    %s\n", cli.Clean(metText(v, r)))
-				}
+	var b strings.Builder
+	line := func(first, text string) { b.WriteString(wrap(first, "      ", cli.Clean(text))) }
+	for _, l := range v.Layers {
+		line("  layer "+l.Name+" refuses: ", lacks(v, l))
+		for _, r := range v.DecidedBy {
+			if r.Layer == l.Name {
+				line("    ", metText(v, r))
 			}
 		}
-	} else {
-		for _, r := range v.DecidedBy {
-			fmt.Fprintf(a.out, "  layer %s: %s granted by %s%s\n", r.Layer, strings.Join(r.Rights, ", "), cli.Clean(r.Rule), cli.Clean(place(r)))
+	}
+	for _, r := range v.DecidedBy {
+		if v.Verdict != decide.Deny {
+			line("  layer "+r.Layer+": ", fmt.Sprintf("%s granted by %s%s", strings.Join(r.Rights, ", "), r.Rule, place(r)))
 		}
+	}
+	if _, err := io.WriteString(a.out, b.String()); err != nil {
+		return err
 	}
 	return a.writeNotes(v)
 }
@@ -173,7 +177,7 @@ func (a *app) writeHeadline(name string, v *decide.Answer) {
 func (a *app) writeNotes(v *decide.Answer) error {
 	var err error
 	for _, n := range v.Notes {
-		_, err = io.WriteString(a.out, wrap("  note: ", "    ", strings.Fields(cli.Clean(n.Text))))
+		_, err = io.WriteString(a.out, wrap("  note: ", "    ", cli.Clean(n.Text)))
 	}
 	return err
 }
@@ -227,14 +231,15 @@ func place(r decide.Rule) string {
 // columns is how wide text is that is made for a terminal.
 const columns = 80
 
-// wrap sets words in lines of at most columns, as far as they can be broken.
-func wrap(first, next string, words []string) string {
+// wrap sets a text in lines of at most columns, as far as it can be broken at
+// its spaces. first and next begin the first line and the others.
+func wrap(first, next, text string) string {
 	var b strings.Builder
 	line := first
-	for i, w := range words {
+	for i, w := range strings.Split(text, " ") {
 		switch {
 		case i > 0 && len(line)+1+len(w) > columns:
-			b.WriteString(strings.TrimRight(line, " ") + "\n")
+			b.WriteString(line + "\n")
 			line = next + w
 		case i > 0:
 			line += " " + w

@@ -79,7 +79,9 @@ func (a *app) writeWalk(name string, v *decide.Answer) error {
 		}
 	}
 	for _, l := range v.Layers {
-		fmt.Fprintf(a.out, "layer %s refuses: %s\n", l.Name, lacks(v, l))
+		if _, err := io.WriteString(a.out, wrap("layer "+l.Name+" refuses: ", "    ", lacks(v, l))); err != nil {
+			return err
+		}
 	}
 	return a.writeNotes(v)
 }
@@ -99,9 +101,9 @@ func lookText(l *decide.Look) string {
 		}
 	}
 	if len(l.Rights) > 0 {
-		head = append(head, strings.Fields("asks for "+strings.Join(l.Rights, ", "))...)
+		head = append(head, "asks for", strings.Join(l.Rights, ", "))
 	}
-	b.WriteString(wrap("", "    ", head))
+	b.WriteString(wrap("", "    ", strings.Join(head, " ")))
 	for _, s := range l.Steps {
 		at := s.At
 		if at == "" {
@@ -111,16 +113,16 @@ func lookText(l *decide.Look) string {
 		for _, r := range s.Rules {
 			rule := "by " + r.Rule + place(r)
 			if len(r.Rights) == 0 {
-				b.WriteString(wrap("    . "+r.Layer+": ", "        ", strings.Fields(cli.Clean("nothing "+rule))))
+				b.WriteString(wrap("    . "+r.Layer+": ", "        ", cli.Clean("nothing "+rule)))
 				continue
 			}
-			b.WriteString(wrap("    + "+r.Layer+": ", "        ", strings.Fields(cli.Clean(strings.Join(r.Rights, ", ")+" "+rule))))
+			b.WriteString(wrap("    + "+r.Layer+": ", "        ", cli.Clean(strings.Join(r.Rights, ", ")+" "+rule)))
 		}
 		if at != "(asked)" && len(s.Rules) == 0 {
 			continue // nothing has changed
 		}
 		for _, left := range s.Unfulfilled {
-			b.WriteString(wrap("    - "+left.Name+": ", "        ", strings.Fields(strings.Join(left.Missing, ", "))))
+			b.WriteString(wrap("    - "+left.Name+": ", "        ", strings.Join(left.Missing, ", ")))
 		}
 		if len(s.Unfulfilled) == 0 {
 			b.WriteString("    nothing is left unfulfilled\n")
