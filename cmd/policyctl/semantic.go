@@ -63,11 +63,12 @@ func (a *app) semanticAnswer(ctx context.Context, args []string, sets []string, 
 	for name := range unused {
 		return 0, cli.Usage(fmt.Errorf("--set %s: neither %s nor %s has that parameter", name, args[0], args[1]))
 	}
-	if abi > 0 {
-		for i, c := range sides {
-			if err := enforceable(c.profile, abi); err != nil {
-				return 0, fmt.Errorf("%s: %w", args[i], err)
-			}
+	if abi == 0 {
+		abi = max(sides[0].profile.ABI, sides[1].profile.ABI)
+	}
+	for i, c := range sides {
+		if err := enforceable(c.profile, abi); err != nil {
+			return 0, fmt.Errorf("%s: nothing starts under it on a kernel of ABI %d: %w", args[i], abi, err)
 		}
 	}
 	diff, err := profile.Compare(sides[0].profile, sides[1].profile, abi)
@@ -93,13 +94,20 @@ func (a *app) semanticAnswer(ctx context.Context, args []string, sets []string, 
 
 // enforceable refuses to speak of a kernel on which nothing would start.
 func enforceable(p *profile.Profile, abi int) error {
-	_, lost := p.Reduce(abi)
+	q, lost := p.Reduce(abi)
 	for _, n := range lost {
 		if n.Confines() && !p.Degrade {
-			return fmt.Errorf("nothing starts under it on a kernel of ABI %d: %w: %v", abi, errs.ErrUnsupported, n)
+			return fmt.Errorf("%w: %v", errs.ErrUnsupported, n)
 		}
 	}
-	return nil
+	if !q.Flatten && len(q.Layers) <= profile.MaxKernelLayers || len(q.Layers) == 0 {
+		return nil
+	}
+	flat, err := profile.Flatten(q)
+	if err != nil {
+		return err
+	}
+	return flat.CheckRefer()
 }
 
 // comparable loads one of the two: a compiled profile by its first byte, YAML from

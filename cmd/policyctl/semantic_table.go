@@ -23,17 +23,17 @@ type toldLine struct{ sign, rights, where, why, alike string }
 // semanticTable shows a comparison to a person; all of it, or what can be read.
 func (a *app) semanticTable(t *told, all bool) error {
 	if !a.quiet {
-		fmt.Fprintf(a.out, "A %s -> B %s, on a kernel of ABI %d\n", cli.Clean(t.First.Name), cli.Clean(t.Second.Name), t.ABI)
+		fmt.Fprintf(a.out, "A %s -> B %s, on a kernel of ABI %d\n", graph.Visible(t.First.Name), graph.Visible(t.Second.Name), t.ABI)
 	}
 	var b bytes.Buffer
 	rows := cli.NewRows(&b)
 	for _, group := range grouped(t.lines()) {
 		for i, l := range group {
 			if i == semanticShown && len(group) > semanticShown+1 && !all {
-				rows.Add(l.sign, l.rights, fmt.Sprintf("and %d more (-o wide)", len(group)-i), l.alike)
+				rows.Add(l.sign, l.rights, fmt.Sprintf("and %d more (-o wide)", len(group)-i), graph.Visible(l.alike))
 				break
 			}
-			rows.Add(l.sign, l.rights, l.where, l.why)
+			rows.Add(l.sign, l.rights, graph.Visible(l.where), graph.Visible(l.why))
 		}
 	}
 	if err := rows.Flush(); err != nil {
