@@ -16,6 +16,7 @@
 //	tree.go, spot.go                         the same on objects, to which rules are bound
 //	require.go                               what a kernel of some ABI lacks
 //	flatten.go                               many layers as one
+//	compare*.go                              what two profiles allow otherwise
 //
 // The package imports nothing but the standard library and must stay so: it is
 // meant to be used by others as a library.
