@@ -196,6 +196,24 @@ func TestNothingStarts(t *testing.T) {
 	}
 }
 
+// A parameter's path may not lead out of the folder it must lie in.
+func TestWithin(t *testing.T) {
+	dir := tree(t)
+	for path, ok := range map[string]bool{"/data/deep": true, "/data/link": false} {
+		b := profile.NewBuilder([]profile.Layer{layer("l", everything, 0)})
+		b.AddPath(0, dir+path, read, false, profile.Fail)
+		b.KeepWithin(dir+path, len(dir+"/data"))
+		p, err := b.Build()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = New(p, nil, Options{ABI: profile.MaxABI})
+		if (err == nil) != ok || err != nil && (!errors.Is(err, ErrNotEnforceable) || !strings.Contains(err.Error(), "must lie within")) {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}
+
 // What the kernel refuses before it asks Landlock is no verdict.
 func TestNotAsked(t *testing.T) {
 	dir := tree(t)

@@ -44,33 +44,26 @@ func (x *inquiry) remarkPort(denied bool) {
 	if (k == profile.OpBindTCP || k == profile.OpConnectTCP) && x.d.mended(errataTCP) {
 		x.a.note(noteMPTCP, "only TCP is refused: MPTCP, SCTP and others are not covered by this right")
 	}
-	other, code := profile.Access(0), noteConnectNotBind
+	var asked, other profile.Access
+	code := noteConnectNotBind
 	switch k {
 	case profile.OpBindTCP:
 		x.a.note(noteListen, "listen(2) without bind(2) takes a free port and is not refused")
-		other = profile.NetConnectTCP
+		asked, other = profile.NetBindTCP, profile.NetConnectTCP
 	case profile.OpBindUDP:
-		other = profile.NetConnectSendUDP
+		asked, other = profile.NetBindUDP, profile.NetConnectSendUDP
 	case profile.OpConnectTCP:
-		other, code = profile.NetBindTCP, noteBindNotConnect
+		asked, other, code = profile.NetConnectTCP, profile.NetBindTCP, noteBindNotConnect
 	case profile.OpConnectUDP, profile.OpSendUDP:
-		other, code = profile.NetBindUDP, noteBindNotConnect
+		asked, other, code = profile.NetConnectSendUDP, profile.NetBindUDP, noteBindNotConnect
 	}
 	for _, m := range x.d.walkPort(port, other).met {
 		for l, a := range m.cleared {
 			if a != 0 && x.denies(x.d.p.Layers[l].Name) {
-				x.a.note(code, "%s %d is granted in layer %s; did you mean %s?", profile.Net.Format(other), port, x.d.p.Layers[l].Name, strings.Join(x.missing0(), ", "))
+				x.a.note(code, "layer %s grants %s %d; was %s meant?", x.d.p.Layers[l].Name, profile.Net.Format(other), port, profile.Net.Format(asked))
 			}
 		}
 	}
-}
-
-// missing0 is what the first denying layer lacks.
-func (x *inquiry) missing0() []string {
-	if len(x.a.Layers) == 0 {
-		return nil
-	}
-	return x.a.Layers[0].Missing
 }
 
 func (x *inquiry) denies(layer string) bool {
@@ -172,10 +165,10 @@ func (x *inquiry) remarkBinding(given, real string) {
 			bound := err == nil && slices.ContainsFunc(x.d.rules[now.inode], func(b bound) bool { return b.row == row })
 			switch {
 			case bound:
+			case slices.Contains(x.d.Skipped, at):
+				x.a.note(noteSkippedRule, "the rule on %s is left out: the path did not exist when rules were bound (missing: skip)", at)
 			case err == nil:
 				x.a.note(noteStaleRule, "the rule on %s is bound to what was there before, which is another inode now; the rule does not hold for it", at)
-			case slices.Contains(x.d.Skipped, at):
-				x.a.note(noteSkippedRule, "the rule on %s is left out: the path does not exist (missing: skip)", at)
 			}
 		}
 	}
