@@ -2,6 +2,7 @@ package smack
 
 import (
 	"fmt"
+	"math"
 	"sort"
 )
 
@@ -115,7 +116,7 @@ func (l *LayerBuilder) addSingle(at Place, subject, object string, allow, deny A
 	if l.b.rules == MaxRules {
 		return Problem{Place: at, Text: tooManyRules, Err: ErrLimit}
 	}
-	l.place(file, uint32(max(at.Line, 0)), uint16(min(max(at.Column, 0), MaxLine)))
+	l.place(file, uint32(max(at.Line, 0)), uint16(min(max(at.Column, 0), math.MaxUint16)))
 	l.add(packed{sub, obj, allow, deny})
 	return nil
 }

@@ -3,6 +3,7 @@ package smack
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"slices"
 )
 
@@ -22,12 +23,18 @@ import (
 //
 // Nothing is allocated for a rule beside its 6 bytes.
 func (l *LayerBuilder) Text(file string, text []byte) error {
-	t := textParser{l: l, name: file}
+	return l.TextAt(Place{file, 1, 1}, text)
+}
+
+// TextAt is Text for a text that stands in a file: its first line at at.Line, and
+// each of its lines from at.Column on, as a block of YAML does.
+func (l *LayerBuilder) TextAt(at Place, text []byte) error {
+	t := textParser{l: l, begin: at}
 	if len(text) > MaxText {
 		t.fail(0, 0, fmt.Sprintf("%d bytes, at most %d", len(text), MaxText), ErrLimit)
 		return t.end()
 	}
-	n, err := l.b.file(file)
+	n, err := l.b.file(at.File)
 	if err != nil {
 		return l.b.keep(err)
 	}
@@ -47,7 +54,7 @@ func (l *LayerBuilder) Text(file string, text []byte) error {
 // variables put in, as [DialectTemplate] has them. Places are those in the template, but
 // for columns behind a variable. The error is that of [LayerBuilder.Text].
 func (l *LayerBuilder) Template(file string, text []byte, set map[string][]string) error {
-	t := textParser{l: l, name: file}
+	t := textParser{l: l, begin: Place{file, 1, 1}}
 	n, err := l.b.file(file)
 	if err != nil {
 		return l.b.keep(err)
@@ -68,7 +75,7 @@ var newline = []byte{'\n'}
 // textParser parses one text.
 type textParser struct {
 	l       *LayerBuilder
-	name    string
+	begin   Place // of the text's first byte
 	file    uint16
 	errs    Problems
 	subject []byte // of the rule before, and its number: most texts go by subject
@@ -76,7 +83,19 @@ type textParser struct {
 }
 
 func (t *textParser) fail(line, column int, text string, err error) {
-	t.errs = append(t.errs, Problem{Place: Place{t.name, line, column}, Text: text, Err: err})
+	t.errs = append(t.errs, Problem{Place: t.at(line, column), Text: text, Err: err})
+}
+
+// at gives the place in the file of a place in the text; 0 stays 0.
+func (t *textParser) at(line, column int) Place {
+	p := Place{t.begin.File, line, column}
+	if line > 0 {
+		p.Line += t.begin.Line - 1
+	}
+	if column > 0 {
+		p.Column += t.begin.Column - 1
+	}
+	return p
 }
 
 // end gives the errors of the text.
@@ -164,14 +183,15 @@ func (t *textParser) rule(text []byte, number int) bool {
 	if len(text) >= systemdLine || text[0] == ';' {
 		t.odd(text, number)
 	}
-	l.place(t.file, uint32(number), uint16(rule.start+1))
+	here := t.at(number, rule.start+1)
+	l.place(t.file, uint32(here.Line), uint16(min(here.Column, math.MaxUint16)))
 	l.add(packed{t.id, object, rule.allow, rule.deny})
 	return true
 }
 
 // odd warns of a rule that systemd reads in another way.
 func (t *textParser) odd(text []byte, number int) {
-	at := Place{t.name, number, 1}
+	at := t.at(number, 1)
 	if len(text) >= systemdLine {
 		t.l.warned.add(Problem{Place: at, Code: WarnLongLine, Text: fmt.Sprintf("the line has %d bytes: systemd stops loading at a line of %d", len(text), systemdLine)})
 	}
@@ -187,7 +207,7 @@ func (t *textParser) comment(text []byte, number, start int) {
 		return
 	}
 	t.l.warned.add(Problem{
-		Place: Place{t.name, number, start + 1}, Code: WarnComment,
+		Place: t.at(number, start+1), Code: WarnComment,
 		Text: fmt.Sprintf("the line is a comment, but a rule of the subject %s for the kernel and libsmack; to name such a label, write the rule as a list of its parts", quote(string(rule.subject))),
 	})
 }

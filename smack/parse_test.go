@@ -169,6 +169,22 @@ func TestTextBothPlaces(t *testing.T) {
 	}
 }
 
+// A text in a block of another file has its places in that file.
+func TestTextAt(t *testing.T) {
+	b := NewBuilder("")
+	l := b.Layer("l", AllAccess)
+	if err := l.TextAt(Place{"p.yaml", 10, 5}, []byte("A B r\n# foo rwx\n  A B w\n")); err != nil {
+		t.Fatal(err)
+	}
+	_, warnings, err := b.Build()
+	if err != nil || !slices.Equal(warned(warnings), []string{"11:5 comment", "12:7 duplicate"}) || warnings[1].Other != (Place{"p.yaml", 10, 5}) {
+		t.Errorf("%v, %v", warnings, err)
+	}
+	if err := l.TextAt(Place{"p.yaml", 10, 5}, []byte("A B r\nA a/b r\n")); err == nil || !strings.HasPrefix(err.Error(), "p.yaml:11:8: label") {
+		t.Error(err)
+	}
+}
+
 func TestTextBounds(t *testing.T) {
 	_, _, err := ParseRules("f", []byte(strings.Repeat("A B 7\n", 5*MaxProblems)))
 	var ps Problems
