@@ -13,6 +13,7 @@ import (
 var ways = map[profile.OpKind][]string{
 	profile.OpStat:          {"access", "readlink", "statfs"},
 	profile.OpSetAttributes: {"chown", "utime"},
+	profile.OpRename:        {"noreplace"},
 	profile.OpMount:         {"remount", "bound", "pivot"},
 	profile.OpConnectUnix:   {"send"},
 	profile.OpAbstractUnix:  {"send"},

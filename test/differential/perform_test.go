@@ -105,6 +105,8 @@ func (st *stage) performBy(s *step, path string) outcome {
 		err = unix.Lchown(path, os.Getuid(), os.Getgid())
 	case "utime":
 		err = unix.UtimesNanoAt(unix.AT_FDCWD, path, []unix.Timespec{{Sec: 1}, {Sec: 1}}, unix.AT_SYMLINK_NOFOLLOW)
+	case "noreplace":
+		err = unix.Renameat2(unix.AT_FDCWD, path, unix.AT_FDCWD, st.m.path(s.op.NewPath), unix.RENAME_NOREPLACE)
 	case "remount":
 		err = unix.Mount("none", path, "", unix.MS_REMOUNT, "")
 	case "bound":

@@ -174,7 +174,7 @@ func onEntries(s *step) bool {
 
 // by chooses another way to do a step, now and then.
 func (r *random) by(s *step) {
-	if list := ways[s.op.Kind]; len(list) > 0 && r.IntN(2) == 0 {
+	if list := ways[s.op.Kind]; len(list) > 0 && r.IntN(len(list)+2) > 1 {
 		s.by = list[r.IntN(len(list))]
 	}
 	if s.by == "send" {

@@ -168,6 +168,8 @@ func (m *model) vfsRename(s *step) (before, after syscall.Errno) {
 		return to.err, 0
 	case from.node == nil, exchange && to.node == nil:
 		return syscall.ENOENT, 0
+	case s.by == "noreplace" && to.node != nil:
+		return syscall.EEXIST, 0
 	case slices.Contains(m.ancestors(to.parent), from.node):
 		return syscall.EINVAL, 0
 	case to.node != nil && slices.Contains(m.ancestors(from.parent), to.node) && exchange:
