@@ -94,7 +94,7 @@ strings, maps are sorted, and lists are one message with a list in it. What goes
 message a line. ` + "`name`" + ` gives what other commands take: policy/web@3, or the id of a sandbox. Some commands have
 fields of their own:
 
-- check, explain: see [decisions.md](decisions.md); preflight: see [preflight.md](preflight.md)
+- check, explain: see [decisions.md](decisions.md); test: see [policy-tests.md](policy-tests.md); preflight: see [preflight.md](preflight.md)
 - inspect: name, digest, abi, degrade, flatten, accept, layers (name, handles and quiet by fs, net, scope, logFlags), paths
   (path, missing, access and quiet by layer), ports (first, last, access and quiet by layer), needs
 
