@@ -63,7 +63,7 @@ func ask(fs FS, q smack.Query) (bool, error) {
 	}
 	defer f.Close()
 	var buf [2*maxLabel + 16]byte
-	line := smack.Rule{Subject: q.Subject, Object: q.Object, Access: q.Access}.Append(buf[:0])
+	line := smack.Rule(q).Append(buf[:0])
 	if _, err := f.Write(line); err != nil {
 		return false, fmt.Errorf("ask for %q: %w", line, err)
 	}

@@ -2,7 +2,9 @@ package smackfs
 
 import (
 	"cmp"
+	"hash/maphash"
 	"slices"
+	"strings"
 
 	"policyd.dev/policyd/smack"
 )
@@ -16,135 +18,226 @@ type Change struct {
 func (c Change) grants() bool  { return c.To&^c.From != 0 }
 func (c Change) revokes() bool { return c.From&^c.To != 0 }
 
-// comparison is the kernel's rules beside the wanted and the owned ones.
+// comparison is the kernel's rules beside the wanted and the owned ones. Its lists are by subject and object.
 type comparison struct {
-	rules    int // in the kernel
-	repeated int // lines that showed a pair again
-	kept     int // wanted pairs that the kernel has as wanted, those of no access among them
+	rules int // in the kernel
+	kept  int // wanted pairs that the kernel has as wanted, those of no access among them
 
-	changes []Change // by subject and object
-	// foreign are rules in the kernel that are not owned, but for those a change of conflicts is about.
+	changes []Change
+	// foreign are rules in the kernel that are neither wanted nor owned.
 	foreign []smack.Rule
-	// conflicts are changes to pairs with a rule that is not owned.
+	// conflicts are those changes that are of pairs with a rule that is not owned.
 	conflicts []Change
 	// same are wanted pairs that the kernel has as wanted by a rule that is not owned.
 	same []smack.Rule
 	// drift are owned pairs that the kernel has otherwise than they were loaded: From is as loaded, To as it is.
 	drift []Change
-	// whole are subjects of which every rule in the kernel goes, with how many.
+	// whole are subjects of which every rule in the kernel goes, with how many, when they are many.
 	whole map[string]int
+
+	sum lineSum // of what the kernel showed
 }
 
-// compare reads the text of load2 against what is wanted and what is owned.
-func compare(text []byte, want, owned *smack.Set) (*comparison, error) {
-	w := newRows(want)
+// Marks beside a rule's access in the kernel.
+const (
+	rowSeen    = 1 << 7 // the kernel shows the pair
+	rowForeign = 1 << 8 // of wanted: and it is not owned
+	rowGoes    = 1 << 8 // of owned: and it is not wanted
+)
+
+// side is a set with what the kernel has for each of its rules.
+type side struct {
+	set    *smack.Set
+	is     []uint16
+	lo, hi int // the rows of the subject at hand
+	next   int // the row that is looked at first
+}
+
+func newSide(s *smack.Set) *side { return &side{set: s, is: make([]uint16, s.Len())} }
+
+func (s *side) subject(label string) {
+	s.lo, s.hi = s.set.SubjectRows(label)
+	s.next = s.hi - 1 // the kernel shows the newest first: what was loaded in order comes in reverse
+}
+
+// find gives the row of an object, or -1.
+func (s *side) find(object []byte) int {
+	if s.next >= s.lo && s.next < s.hi {
+		if o, _ := s.set.ObjectAt(s.next); o == string(object) {
+			s.next--
+			return s.next + 1
+		}
+	}
+	lo, hi := s.lo, s.hi
+	for lo < hi {
+		mid := (lo + hi) / 2
+		o, _ := s.set.ObjectAt(mid)
+		switch {
+		case o == string(object):
+			s.next = mid - 1
+			return mid
+		case o < string(object):
+			lo = mid + 1
+		default:
+			hi = mid
+		}
+	}
+	return -1
+}
+
+// compare reads the kernel's rules against what is wanted and what is owned.
+func compare(fs FS, want, owned *smack.Set) (*comparison, error) {
+	r, err := openRules(fs)
+	if err != nil {
+		return nil, err
+	}
+	defer r.close()
+	c := &comparison{whole: map[string]int{}, sum: lineSum{seed: maphash.MakeSeed()}}
+	w := newSide(want)
 	o := w
 	if owned != want {
-		o = newRows(owned)
+		o = newSide(owned)
 	}
-	c := &comparison{whole: map[string]int{}}
-	wantSeen, ownedSeen := make([]bool, len(w.object)), make([]bool, len(o.object))
-
-	p := lineParser{text: text}
-	var subject []byte
-	var wr, or run
+	var subject string
 	going, staying := 0, 0 // rules of the subject
 	endSubject := func() {
-		if going > 0 && staying == 0 {
-			c.whole[string(subject)] += going
-		} else if staying > 0 {
-			c.whole[string(subject)] = -1 << 30
+		if going >= minRevoke && staying == 0 {
+			c.whole[subject] = going
 		}
 		going, staying = 0, 0
 	}
 	for {
-		ok, err := p.next()
+		ok, err := r.next()
 		if err != nil {
 			return nil, err
 		}
 		if !ok {
 			break
 		}
-		if string(p.subject) != string(subject) {
+		c.sum.add(r.text)
+		if string(r.subject) != subject {
 			endSubject()
-			subject = p.subject
-			wr, or = w.run(subject), o.run(subject)
+			subject = string(r.subject)
+			w.subject(subject)
+			if o != w {
+				o.subject(subject)
+			}
 		}
-		wi := wr.find(p.object)
+		wi := w.find(r.object)
 		oi := wi
 		if o != w {
-			oi = or.find(p.object)
+			oi = o.find(r.object)
 		}
-		if (wi >= 0 && wantSeen[wi]) || (oi >= 0 && ownedSeen[oi]) {
-			c.repeated++
-			continue
+		if (wi >= 0 && w.is[wi]&rowSeen != 0) || (oi >= 0 && o.is[oi]&rowSeen != 0) {
+			continue // shown twice
 		}
 		c.rules++
-		if oi >= 0 {
-			ownedSeen[oi] = true
-			if o.access[oi] != p.access {
-				c.drift = append(c.drift, Change{o.subject[oi], o.object[oi], o.access[oi], p.access})
-			}
-		}
+		is := uint16(r.access) | rowSeen
+		stays := true
 		switch {
 		case wi >= 0:
-			wantSeen[wi] = true
-			rule := smack.Rule{Subject: w.subject[wi], Object: w.object[wi], Access: p.access}
-			ch := Change{rule.Subject, rule.Object, p.access, w.access[wi]}
-			switch {
-			case ch.From == ch.To && oi < 0:
-				c.same = append(c.same, rule)
-				fallthrough
-			case ch.From == ch.To:
-				c.kept++
-			case oi < 0:
-				c.conflicts = append(c.conflicts, ch)
-				fallthrough
-			default:
-				c.changes = append(c.changes, ch)
+			w.is[wi] = is
+			if oi < 0 {
+				w.is[wi] |= rowForeign
 			}
-			if ch.To == 0 {
-				going++
-			} else {
-				staying++
+			_, to := want.ObjectAt(wi)
+			stays = to != 0
+			if o != w && oi >= 0 {
+				o.is[oi] = is
 			}
-		case oi >= 0 && o.access[oi] != 0: // where policyd said "no access" it loaded nothing that could be its own
-			c.changes = append(c.changes, Change{o.subject[oi], o.object[oi], p.access, 0})
-			going++
+		case oi >= 0:
+			o.is[oi] = is
+			// Where policyd said "no access" it loaded nothing that could be its own.
+			if _, had := owned.ObjectAt(oi); had != 0 {
+				o.is[oi] |= rowGoes
+				stays = false
+				break
+			}
+			fallthrough
 		default:
-			c.foreign = append(c.foreign, smack.Rule{Subject: string(p.subject), Object: string(p.object), Access: p.access})
+			c.foreign = append(c.foreign, smack.Rule{Subject: subject, Object: string(r.object), Access: r.access})
+		}
+		if stays {
 			staying++
+		} else {
+			going++
 		}
 	}
 	endSubject()
-	for i, seen := range wantSeen {
-		switch {
-		case seen:
-		case w.access[i] == 0:
-			c.kept++ // the kernel hides it, or never had it: both deny
-		default:
-			c.changes = append(c.changes, Change{w.subject[i], w.object[i], 0, w.access[i]})
-			c.whole[w.subject[i]] = -1 << 30
-		}
+	c.collectWanted(w)
+	c.collectOwned(o, o != w)
+	byRule := func(a, b smack.Rule) int {
+		return cmp.Or(strings.Compare(a.Subject, b.Subject), strings.Compare(a.Object, b.Object))
 	}
-	for i, seen := range ownedSeen {
-		if !seen && o.access[i] != 0 {
-			c.drift = append(c.drift, Change{o.subject[i], o.object[i], o.access[i], 0})
-		}
-	}
-	slices.SortFunc(c.changes, byPair)
-	slices.SortFunc(c.conflicts, byPair)
-	slices.SortFunc(c.drift, byPair)
-	foreign := len(c.foreign)
-	slices.SortFunc(c.foreign, func(a, b smack.Rule) int {
-		return cmp.Or(cmp.Compare(a.Subject, b.Subject), cmp.Compare(a.Object, b.Object))
-	})
-	c.foreign = slices.CompactFunc(c.foreign, func(a, b smack.Rule) bool { return a.Subject == b.Subject && a.Object == b.Object })
-	c.repeated += foreign - len(c.foreign)
-	c.rules -= foreign - len(c.foreign)
+	slices.SortFunc(c.foreign, byRule)
+	n := len(c.foreign)
+	c.foreign = slices.CompactFunc(c.foreign, func(a, b smack.Rule) bool { return byRule(a, b) == 0 })
+	c.rules -= n - len(c.foreign)
 	return c, nil
 }
 
-func byPair(a, b Change) int {
-	return cmp.Or(cmp.Compare(a.Subject, b.Subject), cmp.Compare(a.Object, b.Object))
+// collectWanted makes the changes of wanted rules.
+func (c *comparison) collectWanted(w *side) {
+	n := 0
+	for i, is := range w.is {
+		if _, to := w.set.ObjectAt(i); smack.Access(is&0x7f) != to {
+			n++
+		}
+	}
+	c.kept = len(w.is) - n // also those of no access: the kernel hides them, or never had them
+	if n > 0 {
+		c.changes = make([]Change, 0, n)
+	}
+	if n == 0 && c.rules == 0 {
+		return
+	}
+	i := -1
+	for rule := range w.set.All() {
+		i++
+		is := w.is[i]
+		ch := Change{rule.Subject, rule.Object, smack.Access(is & 0x7f), rule.Access}
+		foreign := is&rowForeign != 0
+		switch {
+		case ch.From == ch.To && foreign:
+			c.same = append(c.same, rule)
+		case ch.From == ch.To:
+		default:
+			c.changes = append(c.changes, ch)
+			if foreign {
+				c.conflicts = append(c.conflicts, ch)
+			}
+			if is&rowSeen == 0 {
+				delete(c.whole, rule.Subject) // it gains a rule
+			}
+		}
+	}
+}
+
+// collectOwned makes the changes of owned rules that are not wanted, and the drift.
+func (c *comparison) collectOwned(o *side, apart bool) {
+	var going []Change
+	i := -1
+	for rule := range o.set.All() {
+		i++
+		is := o.is[i]
+		if smack.Access(is&0x7f) != rule.Access {
+			c.drift = append(c.drift, Change{rule.Subject, rule.Object, rule.Access, smack.Access(is & 0x7f)})
+		}
+		if apart && is&rowGoes != 0 {
+			if going == nil {
+				going = make([]Change, 0, o.set.Len()-i)
+			}
+			going = append(going, Change{rule.Subject, rule.Object, smack.Access(is & 0x7f), 0})
+		}
+	}
+	switch {
+	case len(going) == 0:
+	case len(c.changes) == 0:
+		c.changes = going
+	default:
+		c.changes = append(c.changes, going...)
+		slices.SortFunc(c.changes, func(a, b Change) int {
+			return cmp.Or(strings.Compare(a.Subject, b.Subject), strings.Compare(a.Object, b.Object))
+		})
+	}
 }

@@ -127,9 +127,15 @@ func randomRules(r *rand.Rand, prefix string, labels, n int, zeros bool) map[str
 		if a == 0 && !zeros {
 			a = smack.Read
 		}
-		m[fmt.Sprintf("%s%d %s%d", prefix, r.IntN(labels), prefix, r.IntN(labels))] = a
+		m[randomPair(r, prefix, labels)] = a
 	}
 	return m
+}
+
+// randomPair gives two different labels: a rule on one would be left out.
+func randomPair(r *rand.Rand, prefix string, labels int) string {
+	i := r.IntN(labels)
+	return fmt.Sprintf("%s%d %s%d", prefix, i, prefix, (i+1+r.IntN(labels-1))%labels)
 }
 
 // changed gives rules of which about one in k is another, is gone, or is new.
@@ -144,7 +150,7 @@ func changed(r *rand.Rand, m map[string]smack.Access, prefix string, labels, k i
 		}
 	}
 	for range len(m) / k {
-		out[fmt.Sprintf("%s%d %s%d", prefix, r.IntN(labels), prefix, r.IntN(labels))] = smack.Access(1 + r.IntN(127))
+		out[randomPair(r, prefix, labels)] = smack.Access(1 + r.IntN(127))
 	}
 	return out
 }

@@ -102,10 +102,7 @@ func Recover(fs FS, owned *smack.Set, i *Intent) (*Recovery, error) {
 		}
 	}
 	for _, c := range i.Changes {
-		middle := c.From | c.To
-		if i.Order == RevokesFirst {
-			middle = c.From & c.To
-		}
+		middle := i.Order.middle(c)
 		is, _ := now.Lookup(c.Subject, c.Object)
 		switch is {
 		case c.From:

@@ -48,7 +48,7 @@ type Report struct {
 }
 
 // Load makes the wanted rules those of the kernel, by difference: rules that are owned and no longer wanted go, rules
-// of others stay. owned is what the loads before this one have loaded (Report.Owned), nil for nothing; after a reboot
+// of others stay. Rules that change no decision are left out (smack.Set.Live). owned is what the loads before this one have loaded (Report.Owned), nil for nothing; after a reboot
 // it is nil again, and after an interrupted load it is what [Recover] gives.
 //
 // Nothing is written when nothing changes. Afterwards the kernel's rules are read again and compared. When the kernel
@@ -59,11 +59,10 @@ func Load(ctx context.Context, fs FS, want, owned *smack.Set, o Options) (*Repor
 	if owned == nil {
 		owned = &smack.Set{}
 	}
-	before, err := readFile(fs, fileLoad2)
-	if err != nil {
-		return nil, explain(fs, err)
+	if want.Dead() > 0 {
+		want = want.Live()
 	}
-	c, err := compare(before, want, owned)
+	c, err := compare(fs, want, owned)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +70,7 @@ func Load(ctx context.Context, fs FS, want, owned *smack.Set, o Options) (*Repor
 		Rules: c.rules, Kept: c.kept, Changes: c.changes, Foreign: c.foreign, Conflicts: c.conflicts, Drift: c.drift, Owned: owned,
 	}
 	if o.Labels {
-		if err := r.countLabels(fs, want); err != nil {
+		if err := r.countLabels(fs); err != nil {
 			return r, err
 		}
 	}
@@ -104,7 +103,7 @@ func Load(ctx context.Context, fs FS, want, owned *smack.Set, o Options) (*Repor
 	defer w.close()
 	err = w.write(ctx, steps(c.changes, o.Order, c.whole))
 	if err == nil {
-		err = verify(fs, before, c.changes)
+		err = verify(fs, c.sum, c.changes)
 	}
 	if err != nil {
 		err = r.putBack(ctx, fs, w, o.Order, err)
@@ -173,7 +172,7 @@ func differing(fs FS, changes []Change) ([]Change, error) {
 }
 
 // countLabels reads which labels the kernel has.
-func (r *Report) countLabels(fs FS, want *smack.Set) error {
+func (r *Report) countLabels(fs FS) error {
 	known, err := KernelLabels(fs)
 	if err != nil {
 		return err

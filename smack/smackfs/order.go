@@ -1,6 +1,10 @@
 package smackfs
 
-import "policyd.dev/policyd/smack"
+import (
+	"iter"
+
+	"policyd.dev/policyd/smack"
+)
 
 // Order says what is written first.
 type Order uint8
@@ -20,57 +24,48 @@ func (o Order) String() string {
 	return "grants-first"
 }
 
-// minRevoke is how many rules of one subject must go to drop them with one write to revoke-subject.
-const minRevoke = 16
-
-// step is one thing to write: a rule, or a subject to revoke when the rule's object is "".
-type step struct {
-	rule smack.Rule
+// middle is what a pair has between the two writes of a change that both grants and revokes.
+func (o Order) middle(c Change) smack.Access {
+	if o == RevokesFirst {
+		return c.From & c.To
+	}
+	return c.From | c.To
 }
 
-// steps puts changes in order. A pair that both gains and loses letters is written twice, with the union (or the
-// intersection) first. whole are subjects of which all of so many rules go.
-func steps(changes []Change, order Order, whole map[string]int) []step {
-	out := make([]step, 0, len(changes))
-	one := func(c Change, a smack.Access) {
-		out = append(out, step{smack.Rule{Subject: c.Subject, Object: c.Object, Access: a}})
-	}
-	if len(changes) == 1 {
-		one(changes[0], changes[0].To) // one write is the change, without a moment between
-		return out
-	}
-	grants := func() {
-		for _, c := range changes {
-			switch {
-			case !c.grants():
-			case c.revokes() && order == GrantsFirst:
-				one(c, c.From|c.To)
-			default:
-				one(c, c.To)
-			}
+// minRevoke is how many rules of one subject must go to drop them with one write to revoke-subject. Below, rules of no
+// access in a chunk of load2 cost less, and say which rules are meant should somebody load others meanwhile.
+const minRevoke = 128
+
+// steps gives what to write, in order: rules, or subjects to revoke as rules without an object. A pair that both gains
+// and loses letters is written twice, with the union (or the intersection) first. whole are subjects of which all rules
+// go.
+func steps(changes []Change, order Order, whole map[string]int) iter.Seq[smack.Rule] {
+	return func(yield func(smack.Rule) bool) {
+		if len(changes) == 1 {
+			c := changes[0]
+			yield(smack.Rule{Subject: c.Subject, Object: c.Object, Access: c.To}) // one write, without a moment between
+			return
 		}
-	}
-	revokes := func() {
 		revoked := ""
-		for _, c := range changes {
-			switch {
-			case !c.revokes() || c.Subject == revoked:
-			case whole[c.Subject] >= minRevoke:
-				revoked = c.Subject
-				out = append(out, step{smack.Rule{Subject: c.Subject}})
-			case c.grants() && order == RevokesFirst:
-				one(c, c.From&c.To)
-			default:
-				one(c, c.To)
+		for phase := range 2 {
+			granting := (phase == 0) == (order == GrantsFirst)
+			for _, c := range changes {
+				r := smack.Rule{Subject: c.Subject, Object: c.Object, Access: c.To}
+				switch {
+				case granting && !c.grants(), !granting && !c.revokes():
+					continue
+				case phase == 0 && c.grants() && c.revokes():
+					r.Access = order.middle(c)
+				case granting || whole[c.Subject] == 0:
+				case c.Subject == revoked:
+					continue
+				default:
+					revoked, r.Object = c.Subject, ""
+				}
+				if !yield(r) {
+					return
+				}
 			}
 		}
 	}
-	if order == RevokesFirst {
-		revokes()
-		grants()
-	} else {
-		grants()
-		revokes()
-	}
-	return out
 }

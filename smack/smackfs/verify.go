@@ -1,57 +1,46 @@
 package smackfs
 
 import (
-	"bytes"
 	"fmt"
-	"hash/maphash"
 
 	"policyd.dev/policyd/internal/errs"
 	"policyd.dev/policyd/smack"
 )
 
-// lineSum is a sum of hashes of lines, each with its newline: equal for the same lines in any order.
-type lineSum struct {
-	seed maphash.Seed
-	sum  uint64
-}
-
-func (s *lineSum) addText(text []byte) {
-	for len(text) > 0 {
-		line := text
-		if i := bytes.IndexByte(text, '\n'); i >= 0 {
-			line = text[:i+1]
-		}
-		text = text[len(line):]
-		s.sum += maphash.Bytes(s.seed, line)
-	}
-}
-
 // verify reads the rules again and compares them with those before, changed. The hashes make that cheap when all is
 // well; else every changed pair is looked at. What others did to other pairs meanwhile is theirs.
-func verify(fs FS, before []byte, changes []Change) error {
-	now, err := readFile(fs, fileLoad2)
-	if err != nil {
-		return explain(fs, err)
-	}
-	seed := maphash.MakeSeed()
-	want, got := lineSum{seed: seed}, lineSum{seed: seed}
-	want.addText(before)
-	got.addText(now)
+func verify(fs FS, before lineSum, changes []Change) error {
+	want, got := before, lineSum{seed: before.seed}
 	var line []byte
 	for _, c := range changes {
 		if c.From != 0 {
 			line = smack.Rule{Subject: c.Subject, Object: c.Object, Access: c.From}.Append(line[:0])
-			want.sum -= maphash.Bytes(seed, line)
+			want.take(line)
 		}
 		if c.To != 0 {
 			line = smack.Rule{Subject: c.Subject, Object: c.Object, Access: c.To}.Append(line[:0])
-			want.sum += maphash.Bytes(seed, line)
+			want.add(line)
 		}
+	}
+	r, err := openRules(fs)
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	for {
+		ok, err := r.next()
+		if err != nil {
+			return err
+		}
+		if !ok {
+			break
+		}
+		got.add(r.text)
 	}
 	if want.sum == got.sum {
 		return nil
 	}
-	rules, err := parseRules(now)
+	rules, err := ReadRules(fs)
 	if err != nil {
 		return err
 	}

@@ -1,9 +1,11 @@
 package smackfs
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 
 	"golang.org/x/sys/unix"
 
@@ -11,66 +13,83 @@ import (
 	"policyd.dev/policyd/smack"
 )
 
-// writer writes steps to load2 and revoke-subject, in whole-rule chunks that the kernel takes in one write.
+// writer writes rules to load2 and subjects to revoke-subject, in whole-rule chunks that the kernel takes in one write.
 type writer struct {
 	fs    FS
-	load2 File
-
+	open  map[string]File // by name, from the first write on
 	chunk []byte
-	rules []smack.Rule // of the chunk
+	rules int // in the chunk
 
 	writes, bytes, written int
 }
 
 func (w *writer) close() {
-	if w.load2 != nil {
-		w.load2.Close()
-		w.load2 = nil
+	for _, f := range w.open {
+		f.Close()
 	}
+	w.open = nil
+}
+
+// file gives an open file. Neither load2 nor revoke-subject moves its offset, so that each takes many writes.
+func (w *writer) file(name string) (File, error) {
+	if f, ok := w.open[name]; ok {
+		return f, nil
+	}
+	f, err := w.fs.Open(name, unix.O_WRONLY)
+	if err != nil {
+		return nil, err
+	}
+	if w.open == nil {
+		w.open = map[string]File{}
+	}
+	w.open[name] = f
+	return f, nil
 }
 
 // write writes the steps, up to the first error. Before every write it looks whether ctx has ended.
-func (w *writer) write(ctx context.Context, todo []step) error {
-	for _, s := range todo {
-		if s.rule.Object == "" {
-			if err := w.flush(ctx); err != nil {
+func (w *writer) write(ctx context.Context, todo iter.Seq[smack.Rule]) error {
+	if w.chunk == nil {
+		w.chunk = make([]byte, 0, maxWrite+2*maxLabel+16)
+	}
+	w.chunk, w.rules = w.chunk[:0], 0
+	for r := range todo {
+		if r.Object == "" {
+			if err := w.flush(ctx, len(w.chunk)); err != nil {
 				return err
 			}
-			if err := w.revoke(ctx, s.rule.Subject); err != nil {
+			if err := w.revoke(ctx, r.Subject); err != nil {
 				return err
 			}
 			continue
 		}
 		at := len(w.chunk)
-		w.chunk = s.rule.Append(w.chunk)
+		w.chunk = r.Append(w.chunk)
 		if len(w.chunk) > maxWrite {
-			w.chunk = w.chunk[:at]
-			if err := w.flush(ctx); err != nil {
+			if err := w.flush(ctx, at); err != nil {
 				return err
 			}
-			w.chunk = s.rule.Append(w.chunk)
 		}
-		w.rules = append(w.rules, s.rule)
+		w.rules++
 	}
-	return w.flush(ctx)
+	return w.flush(ctx, len(w.chunk))
 }
 
-func (w *writer) flush(ctx context.Context) error {
-	chunk, rules := w.chunk, w.rules
-	w.chunk, w.rules = w.chunk[:0], w.rules[:0]
-	if len(rules) == 0 {
+// flush writes the first n bytes of the chunk and keeps the rest, which is one rule or nothing.
+func (w *writer) flush(ctx context.Context, n int) error {
+	if n == 0 {
 		return nil
 	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	err := w.put(chunk)
+	err := w.put(w.chunk[:n])
 	switch {
 	case err == nil:
-		w.written += len(rules)
+		w.written += w.rules
+		w.chunk, w.rules = w.chunk[:copy(w.chunk, w.chunk[n:])], 0
 		return nil
 	case errors.Is(err, unix.EINVAL):
-		return w.bisect(ctx, rules, err)
+		return w.bisect(ctx, w.chunk[:n])
 	}
 	return explain(w.fs, err)
 }
@@ -78,16 +97,13 @@ func (w *writer) flush(ctx context.Context) error {
 // put makes one write(2) of whole rules. Should the kernel take less, it goes on at the rule it did not take whole;
 // writing a rule again changes nothing.
 func (w *writer) put(chunk []byte) error {
-	if w.load2 == nil {
-		f, err := w.fs.Open(fileLoad2, unix.O_WRONLY)
-		if err != nil {
-			return err
-		}
-		w.load2 = f
+	load2, err := w.file(fileLoad2)
+	if err != nil {
+		return err
 	}
 	for len(chunk) > 0 {
 		w.writes++
-		n, err := w.load2.Write(chunk)
+		n, err := load2.Write(chunk)
 		if err != nil {
 			return err
 		}
@@ -107,34 +123,36 @@ func (w *writer) put(chunk []byte) error {
 }
 
 // bisect finds the rule for which the kernel refused a chunk. The rules before it are loaded, then or now.
-func (w *writer) bisect(ctx context.Context, rules []smack.Rule, refused error) error {
-	for len(rules) > 1 {
+func (w *writer) bisect(ctx context.Context, chunk []byte) error {
+	for {
+		rules := bytes.Count(chunk, []byte("\n"))
+		half := chunk
+		for range rules / 2 {
+			half = half[bytes.IndexByte(half, '\n')+1:]
+		}
+		half = chunk[:len(chunk)-len(half)]
+		if rules == 1 {
+			half = chunk
+		}
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		half := rules[:len(rules)/2]
-		var chunk []byte
-		for _, r := range half {
-			chunk = r.Append(chunk)
-		}
-		switch err := w.put(chunk); {
-		case err == nil:
-			w.written += len(half)
-			rules = rules[len(half):]
-		case errors.Is(err, unix.EINVAL):
-			rules, refused = half, err
-		default:
+		err := w.put(half)
+		line := bytes.TrimSuffix(chunk, []byte("\n"))
+		switch {
+		case err != nil && !errors.Is(err, unix.EINVAL):
 			return explain(w.fs, err)
+		case rules == 1 && err == nil:
+			return fmt.Errorf("%w: the kernel refused rules and then took each of them, the last being %q", errs.ErrSmackRefused, line)
+		case rules == 1:
+			return fmt.Errorf("%w: rule %q: %w", errs.ErrSmackRefused, line, err)
+		case err == nil:
+			w.written += rules / 2
+			chunk = chunk[len(half):]
+		default:
+			chunk = half
 		}
 	}
-	if err := w.put(rules[0].Append(nil)); err == nil {
-		return fmt.Errorf("%w: the kernel refused rules and then took each of them, the last being %q", errs.ErrSmackRefused, text(rules[0]))
-	} else if errors.Is(err, unix.EINVAL) {
-		refused = err
-	} else {
-		return explain(w.fs, err)
-	}
-	return fmt.Errorf("%w: rule %q: %w", errs.ErrSmackRefused, text(rules[0]), refused)
 }
 
 func text(r smack.Rule) string { return r.Subject + " " + r.Object + " " + r.Access.String() }
@@ -143,8 +161,12 @@ func (w *writer) revoke(ctx context.Context, subject string) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	w.writes++
-	if err := writeFile(w.fs, fileRevoke, []byte(subject)); err != nil {
+	f, err := w.file(fileRevoke)
+	if err == nil {
+		w.writes++
+		_, err = f.Write([]byte(subject))
+	}
+	if err != nil {
 		if errors.Is(err, unix.EINVAL) {
 			return fmt.Errorf("%w: subject %q: %w", errs.ErrSmackRefused, subject, err)
 		}
@@ -162,5 +184,6 @@ func Revoke(fs FS, subject string) error {
 		return fmt.Errorf("%w: %w", errs.ErrInvalid, err)
 	}
 	w := writer{fs: fs}
+	defer w.close()
 	return w.revoke(context.Background(), subject)
 }
