@@ -23,8 +23,14 @@ var testErrnos = []string{"EACCES", "EPERM", "EXDEV"}
 // beneath the tree's folder, clean and without a slash before it; "." is the folder itself.
 func TestObject(e *apiv1.TestEntry) (kind, path string, err error) {
 	for _, o := range []struct{ kind, path string }{
-		{"dir", e.GetDir()}, {"file", e.GetFile()}, {"symlink", e.GetSymlink()}, {"fifo", e.GetFifo()}, {"socket", e.GetSocket()},
-		{"char", e.GetChar()}, {"block", e.GetBlock()}, {"link", e.GetLink()},
+		{"dir", e.GetDir()},
+		{"file", e.GetFile()},
+		{"symlink", e.GetSymlink()},
+		{"fifo", e.GetFifo()},
+		{"socket", e.GetSocket()},
+		{"char", e.GetChar()},
+		{"block", e.GetBlock()},
+		{"link", e.GetLink()},
 	} {
 		switch {
 		case o.path == "":

@@ -78,12 +78,9 @@ func TestRunFetches(t *testing.T) {
 	var gotRef, gotSet string
 	r := &Runner{Fetch: func(ctx context.Context, ref string, set map[string]string) (*Compiled, error) {
 		gotRef, gotSet = ref, set["a"]
-		c, err := inline.compile(ctx, nil, "")
-		if err != nil {
-			return nil, err
-		}
 		inline.spec.Set = map[string]string{"dir": set["a"]}
-		if c, err = inline.compile(ctx, nil, ""); err == nil {
+		c, err := inline.compile(ctx, nil, "")
+		if err == nil {
 			c.Name = "web@3"
 		}
 		return c, err

@@ -1,6 +1,8 @@
 package policytest
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -79,7 +81,7 @@ func (f *performer) inside(path string, follow bool) bool {
 		// has it, the kernel for the one above where a link leads.
 		dir, last := splitPath(path)
 		if real, err = filepath.EvalSymlinks(dir); err != nil {
-			return strings.HasPrefix(path, root+"/") && os.IsNotExist(err) // nothing can be made there
+			return strings.HasPrefix(path, root+"/") && errors.Is(err, fs.ErrNotExist) // nothing can be made there
 		}
 		real = filepath.Join(real, last)
 	}
