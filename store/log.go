@@ -28,6 +28,10 @@ const (
 	EventCreate   = "create"
 	EventMigrate  = "migrate"
 	EventRestore  = "restore"
+
+	EventSmackLoad   = "smack_load"
+	EventSmackUnload = "smack_unload"
+	EventSmackRevoke = "smack_revoke"
 )
 
 // canonicalEvent is what an entry's hash is taken over, after the hash of the entry before it:

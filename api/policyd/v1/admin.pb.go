@@ -323,9 +323,21 @@ func (x *LandlockStatus) GetDetail() string {
 }
 
 type SmackStatus struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Available     bool                   `protobuf:"varint,1,opt,name=available,proto3" json:"available,omitempty"`
-	Detail        string                 `protobuf:"bytes,2,opt,name=detail,proto3" json:"detail,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Available bool                   `protobuf:"varint,1,opt,name=available,proto3" json:"available,omitempty"`
+	Detail    string                 `protobuf:"bytes,2,opt,name=detail,proto3" json:"detail,omitempty"`
+	State     GetSmackResponse_State `protobuf:"varint,3,opt,name=state,proto3,enum=policyd.v1.GetSmackResponse_State" json:"state,omitempty"`
+	// The policy in force and its version; "" when none was loaded.
+	Policy  string `protobuf:"bytes,4,opt,name=policy,proto3" json:"policy,omitempty"`
+	Version uint64 `protobuf:"varint,5,opt,name=version,proto3" json:"version,omitempty"`
+	// Rules of the kernel, and how many of them policyd loaded.
+	Rules uint32 `protobuf:"varint,6,opt,name=rules,proto3" json:"rules,omitempty"`
+	Own   uint32 `protobuf:"varint,7,opt,name=own,proto3" json:"own,omitempty"`
+	// Labels the kernel knows, which it never frees, and from how many on there is a warning.
+	Labels      uint32 `protobuf:"varint,8,opt,name=labels,proto3" json:"labels,omitempty"`
+	LabelBudget uint32 `protobuf:"varint,9,opt,name=label_budget,json=labelBudget,proto3" json:"label_budget,omitempty"`
+	// Why the policy that is assigned is not in force.
+	Failed        string `protobuf:"bytes,10,opt,name=failed,proto3" json:"failed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -370,6 +382,62 @@ func (x *SmackStatus) GetAvailable() bool {
 func (x *SmackStatus) GetDetail() string {
 	if x != nil {
 		return x.Detail
+	}
+	return ""
+}
+
+func (x *SmackStatus) GetState() GetSmackResponse_State {
+	if x != nil {
+		return x.State
+	}
+	return GetSmackResponse_STATE_UNSPECIFIED
+}
+
+func (x *SmackStatus) GetPolicy() string {
+	if x != nil {
+		return x.Policy
+	}
+	return ""
+}
+
+func (x *SmackStatus) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *SmackStatus) GetRules() uint32 {
+	if x != nil {
+		return x.Rules
+	}
+	return 0
+}
+
+func (x *SmackStatus) GetOwn() uint32 {
+	if x != nil {
+		return x.Own
+	}
+	return 0
+}
+
+func (x *SmackStatus) GetLabels() uint32 {
+	if x != nil {
+		return x.Labels
+	}
+	return 0
+}
+
+func (x *SmackStatus) GetLabelBudget() uint32 {
+	if x != nil {
+		return x.LabelBudget
+	}
+	return 0
+}
+
+func (x *SmackStatus) GetFailed() string {
+	if x != nil {
+		return x.Failed
 	}
 	return ""
 }
@@ -911,7 +979,7 @@ var File_policyd_v1_admin_proto protoreflect.FileDescriptor
 const file_policyd_v1_admin_proto_rawDesc = "" +
 	"\n" +
 	"\x16policyd/v1/admin.proto\x12\n" +
-	"policyd.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x19policyd/v1/policies.proto\"\x0f\n" +
+	"policyd.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x19policyd/v1/policies.proto\x1a\x16policyd/v1/smack.proto\"\x0f\n" +
 	"\rStatusRequest\"\xb4\x03\n" +
 	"\x0eStatusResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x124\n" +
@@ -937,10 +1005,19 @@ const file_policyd_v1_admin_proto_rawDesc = "" +
 	"\x0fSTATE_AVAILABLE\x10\x01\x12\x13\n" +
 	"\x0fSTATE_NOT_BUILT\x10\x02\x12\x12\n" +
 	"\x0eSTATE_DISABLED\x10\x03\x12\x11\n" +
-	"\rSTATE_BLOCKED\x10\x04\"C\n" +
+	"\rSTATE_BLOCKED\x10\x04\"\xaa\x02\n" +
 	"\vSmackStatus\x12\x1c\n" +
 	"\tavailable\x18\x01 \x01(\bR\tavailable\x12\x16\n" +
-	"\x06detail\x18\x02 \x01(\tR\x06detail\"\x89\x02\n" +
+	"\x06detail\x18\x02 \x01(\tR\x06detail\x128\n" +
+	"\x05state\x18\x03 \x01(\x0e2\".policyd.v1.GetSmackResponse.StateR\x05state\x12\x16\n" +
+	"\x06policy\x18\x04 \x01(\tR\x06policy\x12\x18\n" +
+	"\aversion\x18\x05 \x01(\x04R\aversion\x12\x14\n" +
+	"\x05rules\x18\x06 \x01(\rR\x05rules\x12\x10\n" +
+	"\x03own\x18\a \x01(\rR\x03own\x12\x16\n" +
+	"\x06labels\x18\b \x01(\rR\x06labels\x12!\n" +
+	"\flabel_budget\x18\t \x01(\rR\vlabelBudget\x12\x16\n" +
+	"\x06failed\x18\n" +
+	" \x01(\tR\x06failed\"\x89\x02\n" +
 	"\vStoreStatus\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x16\n" +
 	"\x06schema\x18\x02 \x01(\rR\x06schema\x12\x1d\n" +
@@ -1027,7 +1104,8 @@ var file_policyd_v1_admin_proto_goTypes = []any{
 	(*CheckStoreResponse)(nil),    // 12: policyd.v1.CheckStoreResponse
 	nil,                           // 13: policyd.v1.Event.AttributesEntry
 	(*timestamppb.Timestamp)(nil), // 14: google.protobuf.Timestamp
-	(*Finding)(nil),               // 15: policyd.v1.Finding
+	(GetSmackResponse_State)(0),   // 15: policyd.v1.GetSmackResponse.State
+	(*Finding)(nil),               // 16: policyd.v1.Finding
 }
 var file_policyd_v1_admin_proto_depIdxs = []int32{
 	14, // 0: policyd.v1.StatusResponse.started:type_name -> google.protobuf.Timestamp
@@ -1035,23 +1113,24 @@ var file_policyd_v1_admin_proto_depIdxs = []int32{
 	4,  // 2: policyd.v1.StatusResponse.smack:type_name -> policyd.v1.SmackStatus
 	5,  // 3: policyd.v1.StatusResponse.store:type_name -> policyd.v1.StoreStatus
 	0,  // 4: policyd.v1.LandlockStatus.state:type_name -> policyd.v1.LandlockStatus.State
-	14, // 5: policyd.v1.Event.time:type_name -> google.protobuf.Timestamp
-	13, // 6: policyd.v1.Event.attributes:type_name -> policyd.v1.Event.AttributesEntry
-	6,  // 7: policyd.v1.EventsResponse.event:type_name -> policyd.v1.Event
-	15, // 8: policyd.v1.CheckStoreResponse.findings:type_name -> policyd.v1.Finding
-	1,  // 9: policyd.v1.AdminService.Status:input_type -> policyd.v1.StatusRequest
-	7,  // 10: policyd.v1.AdminService.Events:input_type -> policyd.v1.EventsRequest
-	9,  // 11: policyd.v1.AdminService.Backup:input_type -> policyd.v1.BackupRequest
-	11, // 12: policyd.v1.AdminService.CheckStore:input_type -> policyd.v1.CheckStoreRequest
-	2,  // 13: policyd.v1.AdminService.Status:output_type -> policyd.v1.StatusResponse
-	8,  // 14: policyd.v1.AdminService.Events:output_type -> policyd.v1.EventsResponse
-	10, // 15: policyd.v1.AdminService.Backup:output_type -> policyd.v1.BackupResponse
-	12, // 16: policyd.v1.AdminService.CheckStore:output_type -> policyd.v1.CheckStoreResponse
-	13, // [13:17] is the sub-list for method output_type
-	9,  // [9:13] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	15, // 5: policyd.v1.SmackStatus.state:type_name -> policyd.v1.GetSmackResponse.State
+	14, // 6: policyd.v1.Event.time:type_name -> google.protobuf.Timestamp
+	13, // 7: policyd.v1.Event.attributes:type_name -> policyd.v1.Event.AttributesEntry
+	6,  // 8: policyd.v1.EventsResponse.event:type_name -> policyd.v1.Event
+	16, // 9: policyd.v1.CheckStoreResponse.findings:type_name -> policyd.v1.Finding
+	1,  // 10: policyd.v1.AdminService.Status:input_type -> policyd.v1.StatusRequest
+	7,  // 11: policyd.v1.AdminService.Events:input_type -> policyd.v1.EventsRequest
+	9,  // 12: policyd.v1.AdminService.Backup:input_type -> policyd.v1.BackupRequest
+	11, // 13: policyd.v1.AdminService.CheckStore:input_type -> policyd.v1.CheckStoreRequest
+	2,  // 14: policyd.v1.AdminService.Status:output_type -> policyd.v1.StatusResponse
+	8,  // 15: policyd.v1.AdminService.Events:output_type -> policyd.v1.EventsResponse
+	10, // 16: policyd.v1.AdminService.Backup:output_type -> policyd.v1.BackupResponse
+	12, // 17: policyd.v1.AdminService.CheckStore:output_type -> policyd.v1.CheckStoreResponse
+	14, // [14:18] is the sub-list for method output_type
+	10, // [10:14] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_policyd_v1_admin_proto_init() }
@@ -1060,6 +1139,7 @@ func file_policyd_v1_admin_proto_init() {
 		return
 	}
 	file_policyd_v1_policies_proto_init()
+	file_policyd_v1_smack_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

@@ -99,7 +99,12 @@ type SandboxSpec struct {
 	// Give the child a terminal of this size (Run only).
 	Terminal *Terminal `protobuf:"bytes,9,opt,name=terminal,proto3" json:"terminal,omitempty"`
 	// Keep at most this much output, bytes; 0: the server's default.
-	LogLimit      uint64 `protobuf:"varint,10,opt,name=log_limit,json=logLimit,proto3" json:"log_limit,omitempty"`
+	LogLimit uint64 `protobuf:"varint,10,opt,name=log_limit,json=logLimit,proto3" json:"log_limit,omitempty"`
+	// Smack label of the program instead of the policy's process.smackLabel. It takes the role operator, or a grant that
+	// names the label.
+	SmackLabel string `protobuf:"bytes,11,opt,name=smack_label,json=smackLabel,proto3" json:"smack_label,omitempty"`
+	// Take a free label of the pool PREFIX-1, PREFIX-2 ...; smack_label is not set then.
+	SmackPool     string `protobuf:"bytes,12,opt,name=smack_pool,json=smackPool,proto3" json:"smack_pool,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -202,6 +207,20 @@ func (x *SandboxSpec) GetLogLimit() uint64 {
 		return x.LogLimit
 	}
 	return 0
+}
+
+func (x *SandboxSpec) GetSmackLabel() string {
+	if x != nil {
+		return x.SmackLabel
+	}
+	return ""
+}
+
+func (x *SandboxSpec) GetSmackPool() string {
+	if x != nil {
+		return x.SmackPool
+	}
+	return ""
 }
 
 // Terminal is the size of a terminal.
@@ -379,8 +398,10 @@ type Sandbox struct {
 	// What uniting the layers into one did not keep of quiet and log flags.
 	LogLost []string `protobuf:"bytes,33,rep,name=log_lost,json=logLost,proto3" json:"log_lost,omitempty"`
 	// How many of links and masked there are beyond those listed.
-	LinksMore     uint32 `protobuf:"varint,34,opt,name=links_more,json=linksMore,proto3" json:"links_more,omitempty"`
-	MaskedMore    uint32 `protobuf:"varint,35,opt,name=masked_more,json=maskedMore,proto3" json:"masked_more,omitempty"`
+	LinksMore  uint32 `protobuf:"varint,34,opt,name=links_more,json=linksMore,proto3" json:"links_more,omitempty"`
+	MaskedMore uint32 `protobuf:"varint,35,opt,name=masked_more,json=maskedMore,proto3" json:"masked_more,omitempty"`
+	// Smack label of the program; "" for policyd's own.
+	SmackLabel    string `protobuf:"bytes,36,opt,name=smack_label,json=smackLabel,proto3" json:"smack_label,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -658,6 +679,13 @@ func (x *Sandbox) GetMaskedMore() uint32 {
 		return x.MaskedMore
 	}
 	return 0
+}
+
+func (x *Sandbox) GetSmackLabel() string {
+	if x != nil {
+		return x.SmackLabel
+	}
+	return ""
 }
 
 // RuleLink says where a rule's path led to.
@@ -1922,7 +1950,7 @@ var File_policyd_v1_sandboxes_proto protoreflect.FileDescriptor
 const file_policyd_v1_sandboxes_proto_rawDesc = "" +
 	"\n" +
 	"\x1apolicyd/v1/sandboxes.proto\x12\n" +
-	"policyd.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x19policyd/v1/profiles.proto\"\x8c\x03\n" +
+	"policyd.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x19policyd/v1/profiles.proto\"\xcc\x03\n" +
 	"\vSandboxSpec\x12\x10\n" +
 	"\x03ref\x18\x01 \x01(\tR\x03ref\x12G\n" +
 	"\n" +
@@ -1936,7 +1964,11 @@ const file_policyd_v1_sandboxes_proto_rawDesc = "" +
 	"\x06remove\x18\b \x01(\bR\x06remove\x120\n" +
 	"\bterminal\x18\t \x01(\v2\x14.policyd.v1.TerminalR\bterminal\x12\x1b\n" +
 	"\tlog_limit\x18\n" +
-	" \x01(\x04R\blogLimit\x1a=\n" +
+	" \x01(\x04R\blogLimit\x12\x1f\n" +
+	"\vsmack_label\x18\v \x01(\tR\n" +
+	"smackLabel\x12\x1d\n" +
+	"\n" +
+	"smack_pool\x18\f \x01(\tR\tsmackPool\x1a=\n" +
 	"\x0fParametersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"8\n" +
@@ -1949,7 +1981,7 @@ const file_policyd_v1_sandboxes_proto_rawDesc = "" +
 	"\x06signal\x18\x02 \x01(\x05R\x06signal\x12\x1f\n" +
 	"\vcore_dumped\x18\x03 \x01(\bR\n" +
 	"coreDumped\x12\x18\n" +
-	"\aunknown\x18\x04 \x01(\bR\aunknown\"\xa5\t\n" +
+	"\aunknown\x18\x04 \x01(\bR\aunknown\"\xc6\t\n" +
 	"\aSandbox\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12.\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x18.policyd.v1.SandboxStateR\x05state\x12\x16\n" +
@@ -1992,7 +2024,9 @@ const file_policyd_v1_sandboxes_proto_rawDesc = "" +
 	"\n" +
 	"links_more\x18\" \x01(\rR\tlinksMore\x12\x1f\n" +
 	"\vmasked_more\x18# \x01(\rR\n" +
-	"maskedMore\x1a=\n" +
+	"maskedMore\x12\x1f\n" +
+	"\vsmack_label\x18$ \x01(\tR\n" +
+	"smackLabel\x1a=\n" +
 	"\x0fParametersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"6\n" +

@@ -137,7 +137,7 @@ func (x GetSmackResponse_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use GetSmackResponse_State.Descriptor instead.
 func (GetSmackResponse_State) EnumDescriptor() ([]byte, []int) {
-	return file_policyd_v1_smack_proto_rawDescGZIP(), []int{7, 0}
+	return file_policyd_v1_smack_proto_rawDescGZIP(), []int{8, 0}
 }
 
 // SmackState is what the store keeps of the host's smackfs, in one record.
@@ -146,16 +146,23 @@ type SmackState struct {
 	// The policy in force and loaded again at the daemon's start; "" for none.
 	Assigned        string `protobuf:"bytes,1,opt,name=assigned,proto3" json:"assigned,omitempty"`
 	AssignedVersion uint64 `protobuf:"varint,2,opt,name=assigned_version,json=assignedVersion,proto3" json:"assigned_version,omitempty"`
-	// What policyd has put into the kernel and so may take out again: encoded rules (package smack) and settings.
-	Owned         []byte         `protobuf:"bytes,3,opt,name=owned,proto3" json:"owned,omitempty"`
-	OwnedSettings *SmackSettings `protobuf:"bytes,4,opt,name=owned_settings,json=ownedSettings,proto3" json:"owned_settings,omitempty"`
+	// What policyd has put into the kernel and so may take out again: an encoded policy of one layer with its settings
+	// (package smack).
+	Owned []byte `protobuf:"bytes,3,opt,name=owned,proto3" json:"owned,omitempty"`
 	// Which policy that was of.
 	Policy  string `protobuf:"bytes,5,opt,name=policy,proto3" json:"policy,omitempty"`
 	Version uint64 `protobuf:"varint,6,opt,name=version,proto3" json:"version,omitempty"`
 	// The boot it was put in; a kernel that was booted since holds nothing of it.
 	BootId string `protobuf:"bytes,7,opt,name=boot_id,json=bootId,proto3" json:"boot_id,omitempty"`
 	// A change of the kernel that was begun (package smack/smackfs); empty once it is done.
-	Intent        []byte `protobuf:"bytes,8,opt,name=intent,proto3" json:"intent,omitempty"`
+	Intent []byte `protobuf:"bytes,8,opt,name=intent,proto3" json:"intent,omitempty"`
+	// The policy that change was to put into the kernel, "" for none (an unload).
+	IntentPolicy  string `protobuf:"bytes,9,opt,name=intent_policy,json=intentPolicy,proto3" json:"intent_policy,omitempty"`
+	IntentVersion uint64 `protobuf:"varint,10,opt,name=intent_version,json=intentVersion,proto3" json:"intent_version,omitempty"`
+	// Settings that change was to make, with what they were.
+	IntentSettings []*SmackSettingChange `protobuf:"bytes,11,rep,name=intent_settings,json=intentSettings,proto3" json:"intent_settings,omitempty"`
+	// What policyd had put into the kernel is known up to a change by hand (a revoke of a subject).
+	Revoked       []string `protobuf:"bytes,12,rep,name=revoked,proto3" json:"revoked,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -211,13 +218,6 @@ func (x *SmackState) GetOwned() []byte {
 	return nil
 }
 
-func (x *SmackState) GetOwnedSettings() *SmackSettings {
-	if x != nil {
-		return x.OwnedSettings
-	}
-	return nil
-}
-
 func (x *SmackState) GetPolicy() string {
 	if x != nil {
 		return x.Policy
@@ -246,6 +246,113 @@ func (x *SmackState) GetIntent() []byte {
 	return nil
 }
 
+func (x *SmackState) GetIntentPolicy() string {
+	if x != nil {
+		return x.IntentPolicy
+	}
+	return ""
+}
+
+func (x *SmackState) GetIntentVersion() uint64 {
+	if x != nil {
+		return x.IntentVersion
+	}
+	return 0
+}
+
+func (x *SmackState) GetIntentSettings() []*SmackSettingChange {
+	if x != nil {
+		return x.IntentSettings
+	}
+	return nil
+}
+
+func (x *SmackState) GetRevoked() []string {
+	if x != nil {
+		return x.Revoked
+	}
+	return nil
+}
+
+// SmackSettingChange is one value of a file of smackfs with what it was.
+type SmackSettingChange struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// onlycap, netlabel ...
+	File string `protobuf:"bytes,1,opt,name=file,proto3" json:"file,omitempty"`
+	// The prefix or label the value is for; "" for a file of one value.
+	Key           string `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	Old           string `protobuf:"bytes,3,opt,name=old,proto3" json:"old,omitempty"`
+	HadOld        bool   `protobuf:"varint,4,opt,name=had_old,json=hadOld,proto3" json:"had_old,omitempty"`
+	New           string `protobuf:"bytes,5,opt,name=new,proto3" json:"new,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SmackSettingChange) Reset() {
+	*x = SmackSettingChange{}
+	mi := &file_policyd_v1_smack_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SmackSettingChange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SmackSettingChange) ProtoMessage() {}
+
+func (x *SmackSettingChange) ProtoReflect() protoreflect.Message {
+	mi := &file_policyd_v1_smack_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SmackSettingChange.ProtoReflect.Descriptor instead.
+func (*SmackSettingChange) Descriptor() ([]byte, []int) {
+	return file_policyd_v1_smack_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *SmackSettingChange) GetFile() string {
+	if x != nil {
+		return x.File
+	}
+	return ""
+}
+
+func (x *SmackSettingChange) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *SmackSettingChange) GetOld() string {
+	if x != nil {
+		return x.Old
+	}
+	return ""
+}
+
+func (x *SmackSettingChange) GetHadOld() bool {
+	if x != nil {
+		return x.HadOld
+	}
+	return false
+}
+
+func (x *SmackSettingChange) GetNew() string {
+	if x != nil {
+		return x.New
+	}
+	return ""
+}
+
 // SmackRuleState is a pair with what it was and what it is to be, letters of rwxatlb or "-".
 type SmackRuleState struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -261,7 +368,7 @@ type SmackRuleState struct {
 
 func (x *SmackRuleState) Reset() {
 	*x = SmackRuleState{}
-	mi := &file_policyd_v1_smack_proto_msgTypes[1]
+	mi := &file_policyd_v1_smack_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -273,7 +380,7 @@ func (x *SmackRuleState) String() string {
 func (*SmackRuleState) ProtoMessage() {}
 
 func (x *SmackRuleState) ProtoReflect() protoreflect.Message {
-	mi := &file_policyd_v1_smack_proto_msgTypes[1]
+	mi := &file_policyd_v1_smack_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -286,7 +393,7 @@ func (x *SmackRuleState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SmackRuleState.ProtoReflect.Descriptor instead.
 func (*SmackRuleState) Descriptor() ([]byte, []int) {
-	return file_policyd_v1_smack_proto_rawDescGZIP(), []int{1}
+	return file_policyd_v1_smack_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *SmackRuleState) GetSubject() string {
@@ -323,7 +430,8 @@ type LoadRequest struct {
 	Ref    string     `protobuf:"bytes,1,opt,name=ref,proto3" json:"ref,omitempty"`
 	DryRun bool       `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
 	Order  SmackOrder `protobuf:"varint,3,opt,name=order,proto3,enum=policyd.v1.SmackOrder" json:"order,omitempty"`
-	// Take over rules of the kernel that policyd did not load: those the policy does not have are revoked.
+	// Take over rules and settings of the kernel that policyd did not load, where the policy has the same pair or entry.
+	// Others stay what they are.
 	Adopt bool `protobuf:"varint,4,opt,name=adopt,proto3" json:"adopt,omitempty"`
 	// Do not load it again at the next start.
 	Once          bool   `protobuf:"varint,5,opt,name=once,proto3" json:"once,omitempty"`
@@ -335,7 +443,7 @@ type LoadRequest struct {
 
 func (x *LoadRequest) Reset() {
 	*x = LoadRequest{}
-	mi := &file_policyd_v1_smack_proto_msgTypes[2]
+	mi := &file_policyd_v1_smack_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -347,7 +455,7 @@ func (x *LoadRequest) String() string {
 func (*LoadRequest) ProtoMessage() {}
 
 func (x *LoadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_policyd_v1_smack_proto_msgTypes[2]
+	mi := &file_policyd_v1_smack_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -360,7 +468,7 @@ func (x *LoadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoadRequest.ProtoReflect.Descriptor instead.
 func (*LoadRequest) Descriptor() ([]byte, []int) {
-	return file_policyd_v1_smack_proto_rawDescGZIP(), []int{2}
+	return file_policyd_v1_smack_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *LoadRequest) GetRef() string {
@@ -438,7 +546,7 @@ type LoadResponse struct {
 
 func (x *LoadResponse) Reset() {
 	*x = LoadResponse{}
-	mi := &file_policyd_v1_smack_proto_msgTypes[3]
+	mi := &file_policyd_v1_smack_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -450,7 +558,7 @@ func (x *LoadResponse) String() string {
 func (*LoadResponse) ProtoMessage() {}
 
 func (x *LoadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_policyd_v1_smack_proto_msgTypes[3]
+	mi := &file_policyd_v1_smack_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -463,7 +571,7 @@ func (x *LoadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoadResponse.ProtoReflect.Descriptor instead.
 func (*LoadResponse) Descriptor() ([]byte, []int) {
-	return file_policyd_v1_smack_proto_rawDescGZIP(), []int{3}
+	return file_policyd_v1_smack_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *LoadResponse) GetPolicy() string {
@@ -574,7 +682,7 @@ type UnloadRequest struct {
 
 func (x *UnloadRequest) Reset() {
 	*x = UnloadRequest{}
-	mi := &file_policyd_v1_smack_proto_msgTypes[4]
+	mi := &file_policyd_v1_smack_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -586,7 +694,7 @@ func (x *UnloadRequest) String() string {
 func (*UnloadRequest) ProtoMessage() {}
 
 func (x *UnloadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_policyd_v1_smack_proto_msgTypes[4]
+	mi := &file_policyd_v1_smack_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -599,7 +707,7 @@ func (x *UnloadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnloadRequest.ProtoReflect.Descriptor instead.
 func (*UnloadRequest) Descriptor() ([]byte, []int) {
-	return file_policyd_v1_smack_proto_rawDescGZIP(), []int{4}
+	return file_policyd_v1_smack_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *UnloadRequest) GetMessage() string {
@@ -617,15 +725,17 @@ func (x *UnloadRequest) GetRequestId() string {
 }
 
 type UnloadResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Revoked       uint32                 `protobuf:"varint,1,opt,name=revoked,proto3" json:"revoked,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Revoked uint32                 `protobuf:"varint,1,opt,name=revoked,proto3" json:"revoked,omitempty"`
+	// What stays: settings that have no value to go back to, rules that others have changed.
+	Warnings      []string `protobuf:"bytes,2,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *UnloadResponse) Reset() {
 	*x = UnloadResponse{}
-	mi := &file_policyd_v1_smack_proto_msgTypes[5]
+	mi := &file_policyd_v1_smack_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -637,7 +747,7 @@ func (x *UnloadResponse) String() string {
 func (*UnloadResponse) ProtoMessage() {}
 
 func (x *UnloadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_policyd_v1_smack_proto_msgTypes[5]
+	mi := &file_policyd_v1_smack_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -650,7 +760,7 @@ func (x *UnloadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnloadResponse.ProtoReflect.Descriptor instead.
 func (*UnloadResponse) Descriptor() ([]byte, []int) {
-	return file_policyd_v1_smack_proto_rawDescGZIP(), []int{5}
+	return file_policyd_v1_smack_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *UnloadResponse) GetRevoked() uint32 {
@@ -658,6 +768,13 @@ func (x *UnloadResponse) GetRevoked() uint32 {
 		return x.Revoked
 	}
 	return 0
+}
+
+func (x *UnloadResponse) GetWarnings() []string {
+	if x != nil {
+		return x.Warnings
+	}
+	return nil
 }
 
 type GetSmackRequest struct {
@@ -672,7 +789,7 @@ type GetSmackRequest struct {
 
 func (x *GetSmackRequest) Reset() {
 	*x = GetSmackRequest{}
-	mi := &file_policyd_v1_smack_proto_msgTypes[6]
+	mi := &file_policyd_v1_smack_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -684,7 +801,7 @@ func (x *GetSmackRequest) String() string {
 func (*GetSmackRequest) ProtoMessage() {}
 
 func (x *GetSmackRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_policyd_v1_smack_proto_msgTypes[6]
+	mi := &file_policyd_v1_smack_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -697,7 +814,7 @@ func (x *GetSmackRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSmackRequest.ProtoReflect.Descriptor instead.
 func (*GetSmackRequest) Descriptor() ([]byte, []int) {
-	return file_policyd_v1_smack_proto_rawDescGZIP(), []int{6}
+	return file_policyd_v1_smack_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *GetSmackRequest) GetRef() string {
@@ -735,13 +852,23 @@ type GetSmackResponse struct {
 	ForeignRules []*SmackRuleState `protobuf:"bytes,13,rep,name=foreign_rules,json=foreignRules,proto3" json:"foreign_rules,omitempty"`
 	// Settings that differ: "onlycap: kernel A, policy B".
 	SettingsDrift []string `protobuf:"bytes,14,rep,name=settings_drift,json=settingsDrift,proto3" json:"settings_drift,omitempty"`
+	// Why the policy that is assigned is not in force; "" when it is or none is assigned. Labelled sandboxes are not
+	// started meanwhile.
+	Failed string `protobuf:"bytes,15,opt,name=failed,proto3" json:"failed,omitempty"`
+	// The policy that is loaded at every start, "" for none.
+	AssignedPolicy  string `protobuf:"bytes,16,opt,name=assigned_policy,json=assignedPolicy,proto3" json:"assigned_policy,omitempty"`
+	AssignedVersion uint64 `protobuf:"varint,17,opt,name=assigned_version,json=assignedVersion,proto3" json:"assigned_version,omitempty"`
+	// Subjects that were revoked since the load and stay so until the next.
+	Revoked []string `protobuf:"bytes,18,rep,name=revoked,proto3" json:"revoked,omitempty"`
+	// How many pairs differ; drift lists at most 10,000.
+	DriftTotal    uint32 `protobuf:"varint,19,opt,name=drift_total,json=driftTotal,proto3" json:"drift_total,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetSmackResponse) Reset() {
 	*x = GetSmackResponse{}
-	mi := &file_policyd_v1_smack_proto_msgTypes[7]
+	mi := &file_policyd_v1_smack_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -753,7 +880,7 @@ func (x *GetSmackResponse) String() string {
 func (*GetSmackResponse) ProtoMessage() {}
 
 func (x *GetSmackResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_policyd_v1_smack_proto_msgTypes[7]
+	mi := &file_policyd_v1_smack_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -766,7 +893,7 @@ func (x *GetSmackResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSmackResponse.ProtoReflect.Descriptor instead.
 func (*GetSmackResponse) Descriptor() ([]byte, []int) {
-	return file_policyd_v1_smack_proto_rawDescGZIP(), []int{7}
+	return file_policyd_v1_smack_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GetSmackResponse) GetState() GetSmackResponse_State {
@@ -867,6 +994,41 @@ func (x *GetSmackResponse) GetSettingsDrift() []string {
 	return nil
 }
 
+func (x *GetSmackResponse) GetFailed() string {
+	if x != nil {
+		return x.Failed
+	}
+	return ""
+}
+
+func (x *GetSmackResponse) GetAssignedPolicy() string {
+	if x != nil {
+		return x.AssignedPolicy
+	}
+	return ""
+}
+
+func (x *GetSmackResponse) GetAssignedVersion() uint64 {
+	if x != nil {
+		return x.AssignedVersion
+	}
+	return 0
+}
+
+func (x *GetSmackResponse) GetRevoked() []string {
+	if x != nil {
+		return x.Revoked
+	}
+	return nil
+}
+
+func (x *GetSmackResponse) GetDriftTotal() uint32 {
+	if x != nil {
+		return x.DriftTotal
+	}
+	return 0
+}
+
 type CheckAccessRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// A SmackPolicy; "": the one in force.
@@ -883,7 +1045,7 @@ type CheckAccessRequest struct {
 
 func (x *CheckAccessRequest) Reset() {
 	*x = CheckAccessRequest{}
-	mi := &file_policyd_v1_smack_proto_msgTypes[8]
+	mi := &file_policyd_v1_smack_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -895,7 +1057,7 @@ func (x *CheckAccessRequest) String() string {
 func (*CheckAccessRequest) ProtoMessage() {}
 
 func (x *CheckAccessRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_policyd_v1_smack_proto_msgTypes[8]
+	mi := &file_policyd_v1_smack_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -908,7 +1070,7 @@ func (x *CheckAccessRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckAccessRequest.ProtoReflect.Descriptor instead.
 func (*CheckAccessRequest) Descriptor() ([]byte, []int) {
-	return file_policyd_v1_smack_proto_rawDescGZIP(), []int{8}
+	return file_policyd_v1_smack_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *CheckAccessRequest) GetRef() string {
@@ -949,20 +1111,26 @@ func (x *CheckAccessRequest) GetKernel() bool {
 type CheckAccessResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Allowed bool                   `protobuf:"varint,1,opt,name=allowed,proto3" json:"allowed,omitempty"`
-	// Stable word: same_label, star_subject, web, star_object, floor, hat, rule, no_rule, missing_letters, bringup ...
+	// Stable word: star_subject, web_label, star_object, same_label, floor_object, hat_subject, no_rule, empty_rule,
+	// rule_lacks, rule, bringup_rule, unconfined_object, unconfined_subject.
 	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	Detail string `protobuf:"bytes,3,opt,name=detail,proto3" json:"detail,omitempty"`
 	// Layers that refuse, with the letters they do not grant.
 	Denials []*SmackDenial `protobuf:"bytes,4,rep,name=denials,proto3" json:"denials,omitempty"`
 	// Set when the kernel was asked: "1", "0", or "unknown label".
-	KernelAnswer  string `protobuf:"bytes,5,opt,name=kernel_answer,json=kernelAnswer,proto3" json:"kernel_answer,omitempty"`
+	KernelAnswer string `protobuf:"bytes,5,opt,name=kernel_answer,json=kernelAnswer,proto3" json:"kernel_answer,omitempty"`
+	// The rules of the policy for the pair, in the order in which they merge.
+	Rules []*SmackRuleSource `protobuf:"bytes,6,rep,name=rules,proto3" json:"rules,omitempty"`
+	// The policy the answer is of.
+	Policy        string `protobuf:"bytes,7,opt,name=policy,proto3" json:"policy,omitempty"`
+	Version       uint64 `protobuf:"varint,8,opt,name=version,proto3" json:"version,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CheckAccessResponse) Reset() {
 	*x = CheckAccessResponse{}
-	mi := &file_policyd_v1_smack_proto_msgTypes[9]
+	mi := &file_policyd_v1_smack_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -974,7 +1142,7 @@ func (x *CheckAccessResponse) String() string {
 func (*CheckAccessResponse) ProtoMessage() {}
 
 func (x *CheckAccessResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_policyd_v1_smack_proto_msgTypes[9]
+	mi := &file_policyd_v1_smack_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -987,7 +1155,7 @@ func (x *CheckAccessResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckAccessResponse.ProtoReflect.Descriptor instead.
 func (*CheckAccessResponse) Descriptor() ([]byte, []int) {
-	return file_policyd_v1_smack_proto_rawDescGZIP(), []int{9}
+	return file_policyd_v1_smack_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *CheckAccessResponse) GetAllowed() bool {
@@ -1025,6 +1193,97 @@ func (x *CheckAccessResponse) GetKernelAnswer() string {
 	return ""
 }
 
+func (x *CheckAccessResponse) GetRules() []*SmackRuleSource {
+	if x != nil {
+		return x.Rules
+	}
+	return nil
+}
+
+func (x *CheckAccessResponse) GetPolicy() string {
+	if x != nil {
+		return x.Policy
+	}
+	return ""
+}
+
+func (x *CheckAccessResponse) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+// SmackRuleSource is a rule as it is written, with its place.
+type SmackRuleSource struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Layer string                 `protobuf:"bytes,1,opt,name=layer,proto3" json:"layer,omitempty"`
+	// subject object access, or subject object allow deny.
+	Rule          string `protobuf:"bytes,2,opt,name=rule,proto3" json:"rule,omitempty"`
+	File          string `protobuf:"bytes,3,opt,name=file,proto3" json:"file,omitempty"`
+	Line          uint32 `protobuf:"varint,4,opt,name=line,proto3" json:"line,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SmackRuleSource) Reset() {
+	*x = SmackRuleSource{}
+	mi := &file_policyd_v1_smack_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SmackRuleSource) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SmackRuleSource) ProtoMessage() {}
+
+func (x *SmackRuleSource) ProtoReflect() protoreflect.Message {
+	mi := &file_policyd_v1_smack_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SmackRuleSource.ProtoReflect.Descriptor instead.
+func (*SmackRuleSource) Descriptor() ([]byte, []int) {
+	return file_policyd_v1_smack_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *SmackRuleSource) GetLayer() string {
+	if x != nil {
+		return x.Layer
+	}
+	return ""
+}
+
+func (x *SmackRuleSource) GetRule() string {
+	if x != nil {
+		return x.Rule
+	}
+	return ""
+}
+
+func (x *SmackRuleSource) GetFile() string {
+	if x != nil {
+		return x.File
+	}
+	return ""
+}
+
+func (x *SmackRuleSource) GetLine() uint32 {
+	if x != nil {
+		return x.Line
+	}
+	return 0
+}
+
 type SmackDenial struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Layer         string                 `protobuf:"bytes,1,opt,name=layer,proto3" json:"layer,omitempty"`
@@ -1037,7 +1296,7 @@ type SmackDenial struct {
 
 func (x *SmackDenial) Reset() {
 	*x = SmackDenial{}
-	mi := &file_policyd_v1_smack_proto_msgTypes[10]
+	mi := &file_policyd_v1_smack_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1049,7 +1308,7 @@ func (x *SmackDenial) String() string {
 func (*SmackDenial) ProtoMessage() {}
 
 func (x *SmackDenial) ProtoReflect() protoreflect.Message {
-	mi := &file_policyd_v1_smack_proto_msgTypes[10]
+	mi := &file_policyd_v1_smack_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1062,7 +1321,7 @@ func (x *SmackDenial) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SmackDenial.ProtoReflect.Descriptor instead.
 func (*SmackDenial) Descriptor() ([]byte, []int) {
-	return file_policyd_v1_smack_proto_rawDescGZIP(), []int{10}
+	return file_policyd_v1_smack_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *SmackDenial) GetLayer() string {
@@ -1104,7 +1363,7 @@ type RevokeRequest struct {
 
 func (x *RevokeRequest) Reset() {
 	*x = RevokeRequest{}
-	mi := &file_policyd_v1_smack_proto_msgTypes[11]
+	mi := &file_policyd_v1_smack_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1116,7 +1375,7 @@ func (x *RevokeRequest) String() string {
 func (*RevokeRequest) ProtoMessage() {}
 
 func (x *RevokeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_policyd_v1_smack_proto_msgTypes[11]
+	mi := &file_policyd_v1_smack_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1129,7 +1388,7 @@ func (x *RevokeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeRequest.ProtoReflect.Descriptor instead.
 func (*RevokeRequest) Descriptor() ([]byte, []int) {
-	return file_policyd_v1_smack_proto_rawDescGZIP(), []int{11}
+	return file_policyd_v1_smack_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *RevokeRequest) GetSubject() string {
@@ -1162,7 +1421,7 @@ type RevokeResponse struct {
 
 func (x *RevokeResponse) Reset() {
 	*x = RevokeResponse{}
-	mi := &file_policyd_v1_smack_proto_msgTypes[12]
+	mi := &file_policyd_v1_smack_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1174,7 +1433,7 @@ func (x *RevokeResponse) String() string {
 func (*RevokeResponse) ProtoMessage() {}
 
 func (x *RevokeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_policyd_v1_smack_proto_msgTypes[12]
+	mi := &file_policyd_v1_smack_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1187,7 +1446,7 @@ func (x *RevokeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeResponse.ProtoReflect.Descriptor instead.
 func (*RevokeResponse) Descriptor() ([]byte, []int) {
-	return file_policyd_v1_smack_proto_rawDescGZIP(), []int{12}
+	return file_policyd_v1_smack_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *RevokeResponse) GetRevoked() uint32 {
@@ -1202,17 +1461,27 @@ var File_policyd_v1_smack_proto protoreflect.FileDescriptor
 const file_policyd_v1_smack_proto_rawDesc = "" +
 	"\n" +
 	"\x16policyd/v1/smack.proto\x12\n" +
-	"policyd.v1\x1a\x17policyd/v1/policy.proto\"\x8e\x02\n" +
+	"policyd.v1\"\xfb\x02\n" +
 	"\n" +
 	"SmackState\x12\x1a\n" +
 	"\bassigned\x18\x01 \x01(\tR\bassigned\x12)\n" +
 	"\x10assigned_version\x18\x02 \x01(\x04R\x0fassignedVersion\x12\x14\n" +
-	"\x05owned\x18\x03 \x01(\fR\x05owned\x12@\n" +
-	"\x0eowned_settings\x18\x04 \x01(\v2\x19.policyd.v1.SmackSettingsR\rownedSettings\x12\x16\n" +
+	"\x05owned\x18\x03 \x01(\fR\x05owned\x12\x16\n" +
 	"\x06policy\x18\x05 \x01(\tR\x06policy\x12\x18\n" +
 	"\aversion\x18\x06 \x01(\x04R\aversion\x12\x17\n" +
 	"\aboot_id\x18\a \x01(\tR\x06bootId\x12\x16\n" +
-	"\x06intent\x18\b \x01(\fR\x06intent\"r\n" +
+	"\x06intent\x18\b \x01(\fR\x06intent\x12#\n" +
+	"\rintent_policy\x18\t \x01(\tR\fintentPolicy\x12%\n" +
+	"\x0eintent_version\x18\n" +
+	" \x01(\x04R\rintentVersion\x12G\n" +
+	"\x0fintent_settings\x18\v \x03(\v2\x1e.policyd.v1.SmackSettingChangeR\x0eintentSettings\x12\x18\n" +
+	"\arevoked\x18\f \x03(\tR\arevoked\"w\n" +
+	"\x12SmackSettingChange\x12\x12\n" +
+	"\x04file\x18\x01 \x01(\tR\x04file\x12\x10\n" +
+	"\x03key\x18\x02 \x01(\tR\x03key\x12\x10\n" +
+	"\x03old\x18\x03 \x01(\tR\x03old\x12\x17\n" +
+	"\ahad_old\x18\x04 \x01(\bR\x06hadOld\x12\x10\n" +
+	"\x03new\x18\x05 \x01(\tR\x03new\"r\n" +
 	"\x0eSmackRuleState\x12\x18\n" +
 	"\asubject\x18\x01 \x01(\tR\asubject\x12\x16\n" +
 	"\x06object\x18\x02 \x01(\tR\x06object\x12\x16\n" +
@@ -1247,12 +1516,13 @@ const file_policyd_v1_smack_proto_rawDesc = "" +
 	"\rUnloadRequest\x12\x18\n" +
 	"\amessage\x18\x01 \x01(\tR\amessage\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x02 \x01(\tR\trequestId\"*\n" +
+	"request_id\x18\x02 \x01(\tR\trequestId\"F\n" +
 	"\x0eUnloadResponse\x12\x18\n" +
-	"\arevoked\x18\x01 \x01(\rR\arevoked\"=\n" +
+	"\arevoked\x18\x01 \x01(\rR\arevoked\x12\x1a\n" +
+	"\bwarnings\x18\x02 \x03(\tR\bwarnings\"=\n" +
 	"\x0fGetSmackRequest\x12\x10\n" +
 	"\x03ref\x18\x01 \x01(\tR\x03ref\x12\x18\n" +
-	"\aforeign\x18\x02 \x01(\bR\aforeign\"\x8e\x05\n" +
+	"\aforeign\x18\x02 \x01(\bR\aforeign\"\xb5\x06\n" +
 	"\x10GetSmackResponse\x128\n" +
 	"\x05state\x18\x01 \x01(\x0e2\".policyd.v1.GetSmackResponse.StateR\x05state\x12\x16\n" +
 	"\x06detail\x18\x02 \x01(\tR\x06detail\x12\x16\n" +
@@ -1268,7 +1538,13 @@ const file_policyd_v1_smack_proto_rawDesc = "" +
 	"\flabel_budget\x18\v \x01(\rR\vlabelBudget\x120\n" +
 	"\x05drift\x18\f \x03(\v2\x1a.policyd.v1.SmackRuleStateR\x05drift\x12?\n" +
 	"\rforeign_rules\x18\r \x03(\v2\x1a.policyd.v1.SmackRuleStateR\fforeignRules\x12%\n" +
-	"\x0esettings_drift\x18\x0e \x03(\tR\rsettingsDrift\"\xa0\x01\n" +
+	"\x0esettings_drift\x18\x0e \x03(\tR\rsettingsDrift\x12\x16\n" +
+	"\x06failed\x18\x0f \x01(\tR\x06failed\x12'\n" +
+	"\x0fassigned_policy\x18\x10 \x01(\tR\x0eassignedPolicy\x12)\n" +
+	"\x10assigned_version\x18\x11 \x01(\x04R\x0fassignedVersion\x12\x18\n" +
+	"\arevoked\x18\x12 \x03(\tR\arevoked\x12\x1f\n" +
+	"\vdrift_total\x18\x13 \x01(\rR\n" +
+	"driftTotal\"\xa0\x01\n" +
 	"\x05State\x12\x15\n" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fSTATE_AVAILABLE\x10\x01\x12\x13\n" +
@@ -1282,13 +1558,21 @@ const file_policyd_v1_smack_proto_rawDesc = "" +
 	"\asubject\x18\x02 \x01(\tR\asubject\x12\x16\n" +
 	"\x06object\x18\x03 \x01(\tR\x06object\x12\x16\n" +
 	"\x06access\x18\x04 \x01(\tR\x06access\x12\x16\n" +
-	"\x06kernel\x18\x05 \x01(\bR\x06kernel\"\xb7\x01\n" +
+	"\x06kernel\x18\x05 \x01(\bR\x06kernel\"\x9c\x02\n" +
 	"\x13CheckAccessResponse\x12\x18\n" +
 	"\aallowed\x18\x01 \x01(\bR\aallowed\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x16\n" +
 	"\x06detail\x18\x03 \x01(\tR\x06detail\x121\n" +
 	"\adenials\x18\x04 \x03(\v2\x17.policyd.v1.SmackDenialR\adenials\x12#\n" +
-	"\rkernel_answer\x18\x05 \x01(\tR\fkernelAnswer\"e\n" +
+	"\rkernel_answer\x18\x05 \x01(\tR\fkernelAnswer\x121\n" +
+	"\x05rules\x18\x06 \x03(\v2\x1b.policyd.v1.SmackRuleSourceR\x05rules\x12\x16\n" +
+	"\x06policy\x18\a \x01(\tR\x06policy\x12\x18\n" +
+	"\aversion\x18\b \x01(\x04R\aversion\"c\n" +
+	"\x0fSmackRuleSource\x12\x14\n" +
+	"\x05layer\x18\x01 \x01(\tR\x05layer\x12\x12\n" +
+	"\x04rule\x18\x02 \x01(\tR\x04rule\x12\x12\n" +
+	"\x04file\x18\x03 \x01(\tR\x04file\x12\x12\n" +
+	"\x04line\x18\x04 \x01(\rR\x04line\"e\n" +
 	"\vSmackDenial\x12\x14\n" +
 	"\x05layer\x18\x01 \x01(\tR\x05layer\x12\x18\n" +
 	"\amissing\x18\x02 \x01(\tR\amissing\x12\x12\n" +
@@ -1326,48 +1610,50 @@ func file_policyd_v1_smack_proto_rawDescGZIP() []byte {
 }
 
 var file_policyd_v1_smack_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_policyd_v1_smack_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_policyd_v1_smack_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_policyd_v1_smack_proto_goTypes = []any{
 	(SmackOrder)(0),             // 0: policyd.v1.SmackOrder
 	(GetSmackResponse_State)(0), // 1: policyd.v1.GetSmackResponse.State
 	(*SmackState)(nil),          // 2: policyd.v1.SmackState
-	(*SmackRuleState)(nil),      // 3: policyd.v1.SmackRuleState
-	(*LoadRequest)(nil),         // 4: policyd.v1.LoadRequest
-	(*LoadResponse)(nil),        // 5: policyd.v1.LoadResponse
-	(*UnloadRequest)(nil),       // 6: policyd.v1.UnloadRequest
-	(*UnloadResponse)(nil),      // 7: policyd.v1.UnloadResponse
-	(*GetSmackRequest)(nil),     // 8: policyd.v1.GetSmackRequest
-	(*GetSmackResponse)(nil),    // 9: policyd.v1.GetSmackResponse
-	(*CheckAccessRequest)(nil),  // 10: policyd.v1.CheckAccessRequest
-	(*CheckAccessResponse)(nil), // 11: policyd.v1.CheckAccessResponse
-	(*SmackDenial)(nil),         // 12: policyd.v1.SmackDenial
-	(*RevokeRequest)(nil),       // 13: policyd.v1.RevokeRequest
-	(*RevokeResponse)(nil),      // 14: policyd.v1.RevokeResponse
-	(*SmackSettings)(nil),       // 15: policyd.v1.SmackSettings
+	(*SmackSettingChange)(nil),  // 3: policyd.v1.SmackSettingChange
+	(*SmackRuleState)(nil),      // 4: policyd.v1.SmackRuleState
+	(*LoadRequest)(nil),         // 5: policyd.v1.LoadRequest
+	(*LoadResponse)(nil),        // 6: policyd.v1.LoadResponse
+	(*UnloadRequest)(nil),       // 7: policyd.v1.UnloadRequest
+	(*UnloadResponse)(nil),      // 8: policyd.v1.UnloadResponse
+	(*GetSmackRequest)(nil),     // 9: policyd.v1.GetSmackRequest
+	(*GetSmackResponse)(nil),    // 10: policyd.v1.GetSmackResponse
+	(*CheckAccessRequest)(nil),  // 11: policyd.v1.CheckAccessRequest
+	(*CheckAccessResponse)(nil), // 12: policyd.v1.CheckAccessResponse
+	(*SmackRuleSource)(nil),     // 13: policyd.v1.SmackRuleSource
+	(*SmackDenial)(nil),         // 14: policyd.v1.SmackDenial
+	(*RevokeRequest)(nil),       // 15: policyd.v1.RevokeRequest
+	(*RevokeResponse)(nil),      // 16: policyd.v1.RevokeResponse
 }
 var file_policyd_v1_smack_proto_depIdxs = []int32{
-	15, // 0: policyd.v1.SmackState.owned_settings:type_name -> policyd.v1.SmackSettings
+	3,  // 0: policyd.v1.SmackState.intent_settings:type_name -> policyd.v1.SmackSettingChange
 	0,  // 1: policyd.v1.LoadRequest.order:type_name -> policyd.v1.SmackOrder
-	3,  // 2: policyd.v1.LoadResponse.changes:type_name -> policyd.v1.SmackRuleState
+	4,  // 2: policyd.v1.LoadResponse.changes:type_name -> policyd.v1.SmackRuleState
 	1,  // 3: policyd.v1.GetSmackResponse.state:type_name -> policyd.v1.GetSmackResponse.State
-	3,  // 4: policyd.v1.GetSmackResponse.drift:type_name -> policyd.v1.SmackRuleState
-	3,  // 5: policyd.v1.GetSmackResponse.foreign_rules:type_name -> policyd.v1.SmackRuleState
-	12, // 6: policyd.v1.CheckAccessResponse.denials:type_name -> policyd.v1.SmackDenial
-	4,  // 7: policyd.v1.SmackService.Load:input_type -> policyd.v1.LoadRequest
-	6,  // 8: policyd.v1.SmackService.Unload:input_type -> policyd.v1.UnloadRequest
-	8,  // 9: policyd.v1.SmackService.GetSmack:input_type -> policyd.v1.GetSmackRequest
-	10, // 10: policyd.v1.SmackService.CheckAccess:input_type -> policyd.v1.CheckAccessRequest
-	13, // 11: policyd.v1.SmackService.Revoke:input_type -> policyd.v1.RevokeRequest
-	5,  // 12: policyd.v1.SmackService.Load:output_type -> policyd.v1.LoadResponse
-	7,  // 13: policyd.v1.SmackService.Unload:output_type -> policyd.v1.UnloadResponse
-	9,  // 14: policyd.v1.SmackService.GetSmack:output_type -> policyd.v1.GetSmackResponse
-	11, // 15: policyd.v1.SmackService.CheckAccess:output_type -> policyd.v1.CheckAccessResponse
-	14, // 16: policyd.v1.SmackService.Revoke:output_type -> policyd.v1.RevokeResponse
-	12, // [12:17] is the sub-list for method output_type
-	7,  // [7:12] is the sub-list for method input_type
-	7,  // [7:7] is the sub-list for extension type_name
-	7,  // [7:7] is the sub-list for extension extendee
-	0,  // [0:7] is the sub-list for field type_name
+	4,  // 4: policyd.v1.GetSmackResponse.drift:type_name -> policyd.v1.SmackRuleState
+	4,  // 5: policyd.v1.GetSmackResponse.foreign_rules:type_name -> policyd.v1.SmackRuleState
+	14, // 6: policyd.v1.CheckAccessResponse.denials:type_name -> policyd.v1.SmackDenial
+	13, // 7: policyd.v1.CheckAccessResponse.rules:type_name -> policyd.v1.SmackRuleSource
+	5,  // 8: policyd.v1.SmackService.Load:input_type -> policyd.v1.LoadRequest
+	7,  // 9: policyd.v1.SmackService.Unload:input_type -> policyd.v1.UnloadRequest
+	9,  // 10: policyd.v1.SmackService.GetSmack:input_type -> policyd.v1.GetSmackRequest
+	11, // 11: policyd.v1.SmackService.CheckAccess:input_type -> policyd.v1.CheckAccessRequest
+	15, // 12: policyd.v1.SmackService.Revoke:input_type -> policyd.v1.RevokeRequest
+	6,  // 13: policyd.v1.SmackService.Load:output_type -> policyd.v1.LoadResponse
+	8,  // 14: policyd.v1.SmackService.Unload:output_type -> policyd.v1.UnloadResponse
+	10, // 15: policyd.v1.SmackService.GetSmack:output_type -> policyd.v1.GetSmackResponse
+	12, // 16: policyd.v1.SmackService.CheckAccess:output_type -> policyd.v1.CheckAccessResponse
+	16, // 17: policyd.v1.SmackService.Revoke:output_type -> policyd.v1.RevokeResponse
+	13, // [13:18] is the sub-list for method output_type
+	8,  // [8:13] is the sub-list for method input_type
+	8,  // [8:8] is the sub-list for extension type_name
+	8,  // [8:8] is the sub-list for extension extendee
+	0,  // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_policyd_v1_smack_proto_init() }
@@ -1375,14 +1661,13 @@ func file_policyd_v1_smack_proto_init() {
 	if File_policyd_v1_smack_proto != nil {
 		return
 	}
-	file_policyd_v1_policy_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_policyd_v1_smack_proto_rawDesc), len(file_policyd_v1_smack_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   13,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
