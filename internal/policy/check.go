@@ -45,6 +45,9 @@ func (r *reporter) resource(res *apiv1.Resource) {
 	case *apiv1.Resource_PolicyTest:
 		r.metadata(k.PolicyTest.GetMetadata(), isName)
 		r.test(k.PolicyTest.GetSpec())
+	case *apiv1.Resource_SmackPolicy:
+		r.metadata(k.SmackPolicy.GetMetadata(), isName)
+		r.smack(k.SmackPolicy)
 	default:
 		r.addf(codeUnknownKind, nil, "the document has no kind")
 	}

@@ -1,5 +1,7 @@
 package policy
 
+import "policyd.dev/policyd/smack"
+
 // Code is a line of the table of codes that findings carry.
 type Code struct {
 	Name    string
@@ -35,6 +37,9 @@ const (
 	codeBadParameter    = "bad-parameter"
 	codeUnknownFragment = "unknown-fragment"
 	codeIncludeCycle    = "include-cycle"
+	codeBadLabel        = "bad-label"
+	codeBadAccess       = "bad-access"
+	codeBadRule         = "bad-rule"
 
 	lintExecuteWithoutRead = "execute-without-read"
 	lintRedundantRule      = "redundant-rule"
@@ -66,7 +71,7 @@ var codes = [...]Code{
 	{codeBadABI, false, "`abi` is missing or not one that policyd knows"},
 	{codeUnknownRight, false, "a right, group or mask bit that does not exist"},
 	{codeNeedsABI, false, "a right or setting newer than the document's `abi`; the message names the ABI that has it"},
-	{codeNotHandled, false, "a rule names a right that its layer does not handle"},
+	{codeNotHandled, false, "a rule names a right, or an access letter, that its layer does not handle"},
 	{codeHandlesNothing, false, "a layer that restricts nothing"},
 	{codeEmptyAllow, false, "a rule that grants nothing: it would deny nothing either, since rules of a layer only add"},
 	{codeBadPath, false, "a path that is not absolute, has a `..`, is too long or holds a NUL"},
@@ -76,6 +81,9 @@ var codes = [...]Code{
 	{codeBadParameter, false, "a value given at start is unknown, missing, not an absolute path, or outside of `within`"},
 	{codeUnknownFragment, false, "an included fragment does not exist"},
 	{codeIncludeCycle, false, "fragments that include one another in a circle"},
+	{codeBadLabel, false, "SmackPolicy: not a label that the kernel would keep whole; the byte is shown"},
+	{codeBadAccess, false, "SmackPolicy: something else than letters of rwxatlb"},
+	{codeBadRule, false, "SmackPolicy: a line of rules that has not 3 or 4 columns"},
 
 	{lintExecuteWithoutRead, true, "`execute` without `read_file`: the kernel asks for both when a program is executed"},
 	{lintRedundantRule, true, "a path on which the layer grants all of this already, by a rule on it or on a folder above"},
@@ -84,10 +92,22 @@ var codes = [...]Code{
 	{lintImplicitRefer, true, "a layer that does not list `refer` among what it handles: it refuses every rename and link between folders all the same"},
 	{lintPortZero, true, "port 0 is the kernel's choice of a port, not a port"},
 	{lintTooManyLayers, true, "more than 16 layers do not fit a kernel and have to be flattened"},
-	{lintUnusedVariable, true, "a variable or parameter that no path uses"},
+	{lintUnusedVariable, true, "a variable or parameter that no path, or no template of a SmackPolicy, uses"},
 	{lintOpenParameter, true, "a parameter without `within`: whoever may start the policy chooses any path; `within: [/]` says that it is meant"},
 	{lintRepeatedInclude, true, "a fragment is included twice in one layer"},
 	{lintNothingToExecute, true, "a layer handles `execute` and grants it nowhere: no program can be started"},
+
+	{string(smack.WarnDuplicate), true, "SmackPolicy: a rule of 3 columns for a pair that has one in the layer already; the last one wins"},
+	{string(smack.WarnBoth), true, "SmackPolicy: a letter is allowed and denied by one rule: it is denied"},
+	{string(smack.WarnComment), true, "SmackPolicy: a comment that libsmack and the kernel take for a rule (`# foo rwx`), or a rule that systemd takes for a comment"},
+	{string(smack.WarnLongLine), true, "SmackPolicy: a rule of 255 bytes or more: systemd would stop loading at it"},
+	{string(smack.WarnDead), true, "SmackPolicy: a rule that changes no answer of the kernel (`* X`, `X X`, `X _ rx`)"},
+	{string(smack.WarnPartlyDead), true, "SmackPolicy: a rule of which only `t` has an effect (`X * rwt`)"},
+	{string(smack.WarnPrefix), true, "SmackPolicy: a network of addresses that is written in another way than it was given"},
+	{string(smack.LintBuiltIn), true, "SmackPolicy: a rule on a label that the kernel gives a meaning of its own (`X _ w` lets X write to all that has no label)"},
+	{string(smack.LintNear), true, "SmackPolicy: two labels that are hardly different"},
+	{string(smack.LintBudget), true, "SmackPolicy: more labels than `labelBudget`; the kernel never frees one"},
+	{string(smack.LintObjects), true, "SmackPolicy: a subject with thousands of objects: the kernel searches them one by one"},
 }
 
 // Codes returns a copy of the table of codes: errors first, then lints.

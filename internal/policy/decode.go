@@ -38,19 +38,9 @@ func (d *decoder) document(n *yaml.Node) *apiv1.Resource {
 		d.node(version, codeUnknownKind, &p, "unknown apiVersion %q; this policyd reads %s", clip(version.Value), APIVersion)
 		return nil
 	}
-	switch kind.Value {
-	case KindPolicy:
-		m := &apiv1.LandlockPolicy{}
-		d.message(n, m.ProtoReflect(), nil)
-		return &apiv1.Resource{Kind: &apiv1.Resource_LandlockPolicy{LandlockPolicy: m}}
-	case KindFragment:
-		m := &apiv1.Fragment{}
-		d.message(n, m.ProtoReflect(), nil)
-		return &apiv1.Resource{Kind: &apiv1.Resource_Fragment{Fragment: m}}
-	case KindTest:
-		m := &apiv1.PolicyTest{}
-		d.message(n, m.ProtoReflect(), nil)
-		return &apiv1.Resource{Kind: &apiv1.Resource_PolicyTest{PolicyTest: m}}
+	if res, m := newResource(kind.Value); res != nil {
+		d.message(n, m, nil)
+		return res
 	}
 	p := (*place)(nil).key("kind")
 	d.node(kind, codeUnknownKind, &p, "unknown kind %q%s", clip(kind.Value), suggest(kind.Value, Kinds()))

@@ -4,17 +4,6 @@ import (
 	apiv1 "policyd.dev/policyd/api/policyd/v1"
 )
 
-// The envelope of every document.
-const (
-	APIVersion   = "policyd/v1"
-	KindPolicy   = "LandlockPolicy"
-	KindFragment = "Fragment"
-	KindTest     = "PolicyTest"
-)
-
-// Kinds returns the names of the kinds of documents, sorted.
-func Kinds() []string { return []string{KindFragment, KindPolicy, KindTest} }
-
 // Document is one checked document.
 type Document struct {
 	Resource  *apiv1.Resource
@@ -96,15 +85,8 @@ func FromResource(res *apiv1.Resource) (*Document, error) {
 }
 
 func newDocument(res *apiv1.Resource, o origin) *Document {
-	d := &Document{Resource: res, origin: o}
-	switch k := res.GetKind().(type) {
-	case *apiv1.Resource_LandlockPolicy:
-		d.Kind, d.Name = KindPolicy, k.LandlockPolicy.GetMetadata().GetName()
-	case *apiv1.Resource_Fragment:
-		d.Kind, d.Name = KindFragment, k.Fragment.GetMetadata().GetName()
-	case *apiv1.Resource_PolicyTest:
-		d.Kind, d.Name = KindTest, k.PolicyTest.GetMetadata().GetName()
-	}
+	d := &Document{Resource: res, Name: MetadataOf(res).GetName(), origin: o}
+	d.Kind, _ = contentOf(res)
 	if o.seg != nil {
 		d.Source, d.File, d.FirstLine = o.seg.text, o.seg.file, o.seg.firstLine
 	}

@@ -113,16 +113,8 @@ func comments(text string) int {
 
 // ToYAML writes a document that has no text of its own.
 func ToYAML(r *apiv1.Resource) ([]byte, error) {
-	var m protoreflect.Message
-	var kind string
-	switch k := r.GetKind().(type) {
-	case *apiv1.Resource_LandlockPolicy:
-		m, kind = k.LandlockPolicy.ProtoReflect(), KindPolicy
-	case *apiv1.Resource_Fragment:
-		m, kind = k.Fragment.ProtoReflect(), KindFragment
-	case *apiv1.Resource_PolicyTest:
-		m, kind = k.PolicyTest.ProtoReflect(), KindTest
-	default:
+	kind, m := contentOf(r)
+	if m == nil {
 		return nil, fmt.Errorf("%w: the document has no kind", errs.ErrInvalid)
 	}
 	root := messageNode(m)
@@ -135,7 +127,7 @@ func ToYAML(r *apiv1.Resource) ([]byte, error) {
 func textNode(s string) *yaml.Node { return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: s} }
 
 // inBrackets are the messages that are written in brackets where they fit.
-var inBrackets = map[protoreflect.Name]bool{"PathRule": true, "PortRule": true, "Parameter": true, "Handles": true, "Quiet": true, "Log": true, "TestEntry": true, "TestExpectation": true}
+var inBrackets = map[protoreflect.Name]bool{"PathRule": true, "PortRule": true, "Parameter": true, "Handles": true, "Quiet": true, "Log": true, "TestEntry": true, "TestExpectation": true, "SmackRule": true, "SmackCipso": true, "SmackHost": true}
 
 // messageNode is the tree of a message, without default values.
 func messageNode(m protoreflect.Message) *yaml.Node {

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"policyd.dev/policyd/enforce/profile"
+	"policyd.dev/policyd/smack"
 )
 
 var update = flag.Bool("update", false, "write the generated files anew")
@@ -67,7 +68,7 @@ func fieldDocsSource(t *testing.T) []byte {
 	message := ""
 	var comment []string
 	isMessage := regexp.MustCompile(`^message (\w+) \{`)
-	isField := regexp.MustCompile(`^  (?:repeated )?(?:map<[^>]+>|\w+) (\w+) = \d+;`)
+	isField := regexp.MustCompile(`^  (?:repeated |optional )?(?:map<[^>]+>|\w+) (\w+) = \d+;`)
 	for line := range strings.SplitSeq(string(src), "\n") {
 		trimmed := strings.TrimSpace(line)
 		if text, ok := strings.CutPrefix(trimmed, "//"); ok {
@@ -178,6 +179,11 @@ func limitsTable() string {
 		{"variables of `process.environment`", MaxEnvironment},
 		{"bytes of a value of `process.environment`", MaxSettingBytes},
 		{"entries of the tree of a PolicyTest", MaxTestEntries},
+		{"layers of a SmackPolicy", smack.MaxLayers},
+		{"rules that the templates of a SmackPolicy stand for", MaxSmackExpansion},
+		{"labels that the rules of a SmackPolicy name", smack.MaxLabels},
+		{"bytes of a Smack label", smack.MaxLabel},
+		{"bytes of a line of Smack rules", smack.MaxLine},
 		{"expectations of a PolicyTest", MaxExpectations},
 		{"errors shown for a file; the rest is counted", maxFindings},
 	} {

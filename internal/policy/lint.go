@@ -25,6 +25,8 @@ func Lint(d *Document, frags FragmentSource) []*apiv1.Finding {
 		l.policy(k.LandlockPolicy.GetSpec(), &p)
 	case *apiv1.Resource_Fragment:
 		l.fragment(k.Fragment.GetSpec(), &p)
+	case *apiv1.Resource_SmackPolicy:
+		return lintSmack(d, k.SmackPolicy)
 	}
 	for _, f := range l.errors.findings {
 		f.Severity = apiv1.Finding_SEVERITY_WARNING

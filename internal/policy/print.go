@@ -9,8 +9,6 @@ import (
 
 	"go.yaml.in/yaml/v4"
 	"google.golang.org/protobuf/reflect/protoreflect"
-
-	apiv1 "policyd.dev/policyd/api/policyd/v1"
 )
 
 // flowWidth is how wide a line with a list or mapping in brackets may become.
@@ -32,14 +30,11 @@ func resourceKeys(n *yaml.Node) protoreflect.MessageDescriptor {
 		if n.Content[i].Value != "kind" {
 			continue
 		}
-		switch n.Content[i+1].Value {
-		case KindFragment:
-			return (&apiv1.Fragment{}).ProtoReflect().Descriptor()
-		case KindTest:
-			return (&apiv1.PolicyTest{}).ProtoReflect().Descriptor()
+		if md := messageOf(n.Content[i+1].Value); md != nil {
+			return md
 		}
 	}
-	return (&apiv1.LandlockPolicy{}).ProtoReflect().Descriptor()
+	return messageOf(KindPolicy)
 }
 
 // pair is a key of a mapping with its value.

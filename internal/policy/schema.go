@@ -2,10 +2,10 @@ package policy
 
 import (
 	"encoding/json"
+	"math"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	apiv1 "policyd.dev/policyd/api/policyd/v1"
 	"policyd.dev/policyd/enforce/profile"
 )
 
@@ -32,9 +32,6 @@ func JSONSchema() []byte {
 			},
 		},
 	}
-	policy := (&apiv1.LandlockPolicy{}).ProtoReflect().Descriptor()
-	fragment := (&apiv1.Fragment{}).ProtoReflect().Descriptor()
-	test := (&apiv1.PolicyTest{}).ProtoReflect().Descriptor()
 	var addDefs func(md protoreflect.MessageDescriptor)
 	addDefs = func(md protoreflect.MessageDescriptor) {
 		if _, ok := defs[string(md.Name())]; ok || md.Name() == "StringList" {
@@ -48,12 +45,13 @@ func JSONSchema() []byte {
 			}
 		}
 	}
-	addDefs(policy.Fields().ByName("spec").Message())
-	addDefs(policy.Fields().ByName("metadata").Message())
-	addDefs(fragment.Fields().ByName("spec").Message())
-	addDefs(test.Fields().ByName("spec").Message())
-	document := func(kind string, md protoreflect.MessageDescriptor) object {
-		s := messageSchema(md)
+	for _, kind := range Kinds() {
+		for _, field := range []protoreflect.Name{"metadata", "spec"} {
+			addDefs(messageOf(kind).Fields().ByName(field).Message())
+		}
+	}
+	document := func(kind string) object {
+		s := messageSchema(messageOf(kind))
 		props := s["properties"].(object)
 		props["apiVersion"] = object{"const": APIVersion}
 		props["kind"] = object{"const": kind}
@@ -66,11 +64,15 @@ func JSONSchema() []byte {
 		"title":   "policyd document",
 		"type":    "object",
 		"if":      isKind(KindFragment),
-		"then":    document(KindFragment, fragment),
+		"then":    document(KindFragment),
 		"else": object{
 			"if":   isKind(KindTest),
-			"then": document(KindTest, test),
-			"else": document(KindPolicy, policy),
+			"then": document(KindTest),
+			"else": object{
+				"if":   isKind(KindSmack),
+				"then": document(KindSmack),
+				"else": document(KindPolicy),
+			},
 		},
 		"$defs": defs,
 	}
@@ -130,6 +132,12 @@ var requiredKeys = map[protoreflect.Name][]string{
 
 	"PolicyTestSpec":  {"expect"},
 	"TestExpectation": {"op", "verdict"},
+
+	"SmackSpec":     {"layers"},
+	"SmackRule":     {"subject", "object"},
+	"SmackTemplate": {"rules"},
+	"SmackCipso":    {"label"},
+	"SmackHost":     {"address", "label"},
 }
 
 // memberSchemas are lists whose members are more than words.
@@ -138,6 +146,17 @@ var memberSchemas = map[string]string{
 	"PortRule.allow": "netRight", "Handles.net": "netRight", "Quiet.net": "netRight",
 	"Layer.scope": "scopeRight", "Quiet.scope": "scopeRight",
 	"PortRule.port": "port",
+}
+
+// numberLimits are the least and the greatest value of numbers other than abi.
+var numberLimits = map[string][2]uint32{
+	"SmackSpec.label_budget": {0, math.MaxUint32},
+	"SmackSettings.doi":      {1, math.MaxUint32},
+	"SmackSettings.direct":   {0, 255},
+	"SmackSettings.mapped":   {0, 255},
+	"SmackSettings.ptrace":   {0, 2},
+	"SmackSettings.logging":  {0, 3},
+	"SmackCipso.level":       {0, 255},
 }
 
 func fieldSchema(f protoreflect.FieldDescriptor) object {
@@ -153,6 +172,8 @@ func fieldSchema(f protoreflect.FieldDescriptor) object {
 			item = object{"anyOf": []any{object{"type": "string"}, item}}
 		}
 		return object{"type": "array", "items": item}
+	case f.IsList() && f.Kind() == protoreflect.Uint32Kind: // categories of CIPSO
+		return object{"type": "array", "items": object{"type": "integer", "minimum": 1, "maximum": 184}}
 	case f.IsList():
 		item := object{"type": scalarTypes}
 		if ref := memberSchemas[key]; ref != "" {
@@ -166,7 +187,11 @@ func fieldSchema(f protoreflect.FieldDescriptor) object {
 	case protoreflect.BoolKind:
 		return object{"type": "boolean"}
 	case protoreflect.Uint32Kind:
-		return object{"type": "integer", "minimum": 1, "maximum": profile.MaxABI} // abi is the only one
+		limits, ok := numberLimits[key]
+		if !ok {
+			limits = [2]uint32{1, profile.MaxABI} // abi
+		}
+		return object{"type": "integer", "minimum": limits[0], "maximum": limits[1]}
 	case protoreflect.EnumKind:
 		return object{"enum": enumWords(f.Enum())}
 	}
