@@ -132,6 +132,7 @@ func TestScenarios(t *testing.T) {
 	}
 	testkernel.Each(t, testkernel.Landlock, func(t *testing.T) {
 		h := newHost(t)
+		t.Run("shrink", func(t *testing.T) { shrinks(t, h) })
 		for _, name := range files {
 			text, err := os.ReadFile(name)
 			if err != nil {

@@ -77,6 +77,7 @@ func (l *longRun) sum() (sum totals) {
 func (l *longRun) run(ctx context.Context) int {
 	start := time.Now()
 	fmt.Printf("%s: %d operations, seed %d, %d processes, from %s\n", l.kernel, l.total, l.seed, len(l.shares), start.UTC().Format(time.RFC3339))
+	asked := ctx // to end
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	errs := make(chan error, len(l.shares))
@@ -95,13 +96,15 @@ func (l *longRun) run(ctx context.Context) int {
 	for running := len(l.shares); running > 0; {
 		select {
 		case err := <-errs:
-			all = append(all, err)
+			if !errors.Is(err, context.Canceled) {
+				all = append(all, err)
+			}
 			running--
 		case <-tick.C:
 			l.progress(start)
 		}
 	}
-	return l.finish(start, errors.Join(all...), ctx.Err() != nil)
+	return l.finish(start, errors.Join(all...), asked.Err() != nil)
 }
 
 func (l *longRun) finish(start time.Time, err error, stopped bool) int {
@@ -117,7 +120,7 @@ func (l *longRun) finish(start time.Time, err error, stopped bool) int {
 	switch {
 	case len(sum.Failures) > 0:
 		word, status = "MISMATCH", 1
-	case err != nil && !errors.Is(err, context.Canceled):
+	case err != nil && !stopped:
 		word, status = "failed", 1
 		fmt.Println(err)
 	case stopped || sum.Steps < l.total:

@@ -2,12 +2,24 @@ package differential_test
 
 import (
 	"math/bits"
+	"regexp"
 	"slices"
+	"strings"
+	"testing"
 
 	"policyd.dev/policyd/enforce/profile"
 )
 
-// shrink takes from a failing scenario whatever it fails without.
+var objects = regexp.MustCompile(`"[^"]*"|/\S+`)
+
+// kindOf is a failure without what it is about, so that shrinking does not end
+// at another failure.
+func kindOf(failure string) string {
+	failure, _, _ = strings.Cut(failure, " (")
+	return objects.ReplaceAllString(failure, "")
+}
+
+// shrink takes from a failing scenario whatever it fails in the same way without.
 func shrink(h *host, sc *scenario) (*scenario, report) {
 	sc.random = nil
 	best := sc.clone()
@@ -15,6 +27,7 @@ func shrink(h *host, sc *scenario) (*scenario, report) {
 	if result.failure == "" {
 		return sc, result // it does not fail again
 	}
+	kind := kindOf(result.failure)
 	tries := 3000
 	try := func(change func(sc *scenario)) bool {
 		if tries--; tries < 0 {
@@ -25,7 +38,7 @@ func shrink(h *host, sc *scenario) (*scenario, report) {
 		if len(next.layers) == 0 {
 			return false
 		}
-		if r := run(h, next); r.failure != "" && r.broken == nil {
+		if r := run(h, next); r.failure != "" && r.broken == nil && kindOf(r.failure) == kind {
 			best, result = next, r
 			return true
 		}
@@ -46,6 +59,9 @@ func shrink(h *host, sc *scenario) (*scenario, report) {
 		each(func() int { return len(best.ports) }, func(sc *scenario, i int) { sc.ports = slices.Delete(sc.ports, i, i+1) })
 		each(func() int { return len(best.tree) }, func(sc *scenario, i int) { sc.tree = slices.Delete(sc.tree, i, i+1) })
 		if best.flatten && try(func(sc *scenario) { sc.flatten = false }) {
+			better = true
+		}
+		if n := len(best.steps) - 1; best.steps[n].by != "" && try(func(sc *scenario) { sc.steps[n].by = "" }) {
 			better = true
 		}
 		if shrinkMasks(best, try) {
@@ -130,4 +146,34 @@ func (sc *scenario) clone() *scenario {
 	c.tree, c.layers, c.rules = slices.Clone(sc.tree), slices.Clone(sc.layers), slices.Clone(sc.rules)
 	c.ports, c.steps = slices.Clone(sc.ports), slices.Clone(sc.steps)
 	return &c
+}
+
+// shrinks holds that what does not matter goes: the scenario is wrong about its
+// last step.
+func shrinks(t *testing.T, h *host) {
+	sc, err := parse(`tree a/ a/f b/ c d=link:c
+layer fs=read_file|write_file|refer net=bind_tcp
+layer fs=make_reg|remove_file
+layer fs=read_file|execute scope=signal
+rule 1 . read_file|refer
+rule 1 a write_file
+rule 2 . make_reg|remove_file
+rule 3 a execute
+port 1 p0 bind_tcp
+open c w
+bind tcp p0 six
+rename a/f a/g
+open a/g r = 0 # wrong: the third layer does not grant it
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	small, r := shrink(h, sc)
+	const want = "tree a/ a/f\nlayer fs=read_file\nrename a/f a/g\nopen a/g r = 0 # wrong: the third layer does not grant it\n"
+	if got := small.String(); got != want || r.failure == "" {
+		t.Errorf("%s\n%s", r.failure, got)
+	}
+	if !strings.Contains(r.text, `{op: "open ${root}/a/g r", verdict: deny, errno: EACCES, reason: the kernel answers EACCES}`) {
+		t.Errorf("as a PolicyTest:\n%s", r.text)
+	}
 }
