@@ -59,6 +59,9 @@ func Load(ctx context.Context, fs FS, want, owned *smack.Set, o Options) (*Repor
 	if owned == nil {
 		owned = &smack.Set{}
 	}
+	if want == nil {
+		want = &smack.Set{}
+	}
 	if want.Dead() > 0 {
 		want = want.Live()
 	}

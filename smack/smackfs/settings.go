@@ -19,6 +19,9 @@ type SettingsOptions struct {
 	// Adopt takes over entries of netlabel, ipv6host and cipso2 that somebody else has made otherwise.
 	Adopt  bool
 	DryRun bool
+	// Interrupted are the settings of an earlier call that did not end: their entries are owned too. To know them, the
+	// caller keeps them on disk before it calls.
+	Interrupted *smack.Settings
 	// LockOut allows an onlycap that leaves out the caller's own label: it can change nothing of Smack any more then.
 	LockOut bool
 }
@@ -73,7 +76,7 @@ func ApplySettings(ctx context.Context, fs FS, want, owned *smack.Settings, o Se
 		return nil, err
 	}
 	wanted := entriesOf(want)
-	if err := s.check(wanted, entriesOf(owned), o.Adopt); err != nil {
+	if err := s.check(wanted, append(entriesOf(owned), entriesOf(o.Interrupted)...), o.Adopt); err != nil {
 		return s.report, err
 	}
 	if o.DryRun || len(s.todo) == 0 {
@@ -126,8 +129,10 @@ func (s *settingsRun) check(wanted, owned []wantedEntry, adopt bool) error {
 		if is[[2]string{e.File, e.Key}] {
 			continue
 		}
-		is[[2]string{e.File, e.Key}] = true
 		old, had := s.now.get(e.Entry)
+		if had && old == e.Value {
+			is[[2]string{e.File, e.Key}] = true // two owned settings may have it
+		}
 		switch {
 		case e.File == fileIPv6 && e.Value != smack.IPv6Delete && had && old == e.Value:
 			// Before onlycap, which may come last in todo.
@@ -144,7 +149,7 @@ func (s *settingsRun) check(wanted, owned []wantedEntry, adopt bool) error {
 		m := s.now.entries(file)
 		var keys []string
 		for k := range m {
-			if !is[[2]string{file, k}] && (file != fileCipso2 || !s.now.builtIn(k)) {
+			if !is[[2]string{file, k}] && !was[[2]string{file, k}] && (file != fileCipso2 || !s.now.builtIn(k)) {
 				keys = append(keys, k)
 			}
 		}

@@ -182,6 +182,31 @@ func testSettings(t *testing.T, fs FS, k ModelKernel) {
 	apply(&smack.Settings{DOI: 3, Direct: num(250), Mapped: num(251), Ambient: "_", Syslog: "*", PTrace: num(0), Logging: num(1)}, nil, SettingsOptions{})
 }
 
+// TestSettingsInterrupted: entries of a call that did not end are policyd's.
+func TestSettingsInterrupted(t *testing.T) {
+	m := newModel()
+	want := &smack.Settings{IPv6Host: []smack.IPv6Host{{Prefix: prefix("fd00::/16"), Label: "A"}, {Prefix: prefix("fd01::/16"), Label: "B"}}}
+	put := func(text string) {
+		t.Helper()
+		if err := writeFile(m, fileIPv6, []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("fd00:0:0:0:0:0:0:0/16 A") // the first write of want
+	put("fd02:0:0:0:0:0:0:0/16 Theirs")
+	other := &smack.Settings{IPv6Host: []smack.IPv6Host{{Prefix: prefix("fd00::/16"), Label: "C"}}}
+	if _, err := ApplySettings(t.Context(), m, other, nil, SettingsOptions{}); !errors.Is(err, errs.ErrSmackForeign) {
+		t.Errorf("without it: %v", err)
+	}
+	r, err := ApplySettings(t.Context(), m, nil, nil, SettingsOptions{Interrupted: want})
+	if err != nil || len(r.Changes) != 1 || fmt.Sprint(r.Foreign) != `[ipv6host fd02::/16 "Theirs"]` {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if e, err := ReadSettings(m); err != nil || strings.Contains(fmt.Sprint(e), "fd00") {
+		t.Errorf("%v, %v", e, err)
+	}
+}
+
 // TestSettingsNetlabelStays: a netlabel entry that is new cannot be put back.
 func TestSettingsNetlabelStays(t *testing.T) {
 	h := &hookFS{FS: newModel(), hook: func(_ int, name string, p []byte) ([]byte, error) {
