@@ -152,7 +152,9 @@ type GetProfileResponse struct {
 	// What the kernel asked for will not enforce (only when the policy says degrade).
 	Missing []*MissingRight `protobuf:"bytes,5,rep,name=missing,proto3" json:"missing,omitempty"`
 	// Where the rows come from.
-	Origins       []*Origin `protobuf:"bytes,6,rep,name=origins,proto3" json:"origins,omitempty"`
+	Origins []*Origin `protobuf:"bytes,6,rep,name=origins,proto3" json:"origins,omitempty"`
+	// Where the layers stand, one each in the order of the profile; empty where origins are.
+	LayerPlaces   []*LayerPlace `protobuf:"bytes,7,rep,name=layer_places,json=layerPlaces,proto3" json:"layer_places,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -225,6 +227,13 @@ func (x *GetProfileResponse) GetMissing() []*MissingRight {
 func (x *GetProfileResponse) GetOrigins() []*Origin {
 	if x != nil {
 		return x.Origins
+	}
+	return nil
+}
+
+func (x *GetProfileResponse) GetLayerPlaces() []*LayerPlace {
+	if x != nil {
+		return x.LayerPlaces
 	}
 	return nil
 }
@@ -316,7 +325,9 @@ type Origin struct {
 	File     string `protobuf:"bytes,6,opt,name=file,proto3" json:"file,omitempty"`
 	Line     uint32 `protobuf:"varint,7,opt,name=line,proto3" json:"line,omitempty"`
 	// spec.layers[0].paths[1]
-	Field         string `protobuf:"bytes,8,opt,name=field,proto3" json:"field,omitempty"`
+	Field string `protobuf:"bytes,8,opt,name=field,proto3" json:"field,omitempty"`
+	// Of the line, from 1; 0 where the line is not known.
+	Column        uint32 `protobuf:"varint,9,opt,name=column,proto3" json:"column,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -407,6 +418,84 @@ func (x *Origin) GetField() string {
 	return ""
 }
 
+func (x *Origin) GetColumn() uint32 {
+	if x != nil {
+		return x.Column
+	}
+	return 0
+}
+
+// LayerPlace is the place of a layer in the text of its policy. Without a text only the field is known.
+type LayerPlace struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	File  string                 `protobuf:"bytes,1,opt,name=file,proto3" json:"file,omitempty"`
+	Line  uint32                 `protobuf:"varint,2,opt,name=line,proto3" json:"line,omitempty"`
+	// Of the line, from 1.
+	Column uint32 `protobuf:"varint,3,opt,name=column,proto3" json:"column,omitempty"`
+	// spec.layers[0]
+	Field         string `protobuf:"bytes,4,opt,name=field,proto3" json:"field,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LayerPlace) Reset() {
+	*x = LayerPlace{}
+	mi := &file_policyd_v1_profiles_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LayerPlace) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LayerPlace) ProtoMessage() {}
+
+func (x *LayerPlace) ProtoReflect() protoreflect.Message {
+	mi := &file_policyd_v1_profiles_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LayerPlace.ProtoReflect.Descriptor instead.
+func (*LayerPlace) Descriptor() ([]byte, []int) {
+	return file_policyd_v1_profiles_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *LayerPlace) GetFile() string {
+	if x != nil {
+		return x.File
+	}
+	return ""
+}
+
+func (x *LayerPlace) GetLine() uint32 {
+	if x != nil {
+		return x.Line
+	}
+	return 0
+}
+
+func (x *LayerPlace) GetColumn() uint32 {
+	if x != nil {
+		return x.Column
+	}
+	return 0
+}
+
+func (x *LayerPlace) GetField() string {
+	if x != nil {
+		return x.Field
+	}
+	return ""
+}
+
 var File_policyd_v1_profiles_proto protoreflect.FileDescriptor
 
 const file_policyd_v1_profiles_proto_rawDesc = "" +
@@ -422,19 +511,20 @@ const file_policyd_v1_profiles_proto_rawDesc = "" +
 	"\fknown_digest\x18\x04 \x01(\tR\vknownDigest\x1a=\n" +
 	"\x0fParametersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8d\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc8\x02\n" +
 	"\x12GetProfileResponse\x12!\n" +
 	"\fnot_modified\x18\x01 \x01(\bR\vnotModified\x12\x18\n" +
 	"\aprofile\x18\x02 \x01(\fR\aprofile\x12%\n" +
 	"\x0eprofile_digest\x18\x03 \x01(\tR\rprofileDigest\x121\n" +
 	"\aversion\x18\x04 \x01(\v2\x17.policyd.v1.VersionInfoR\aversion\x122\n" +
 	"\amissing\x18\x05 \x03(\v2\x18.policyd.v1.MissingRightR\amissing\x12,\n" +
-	"\aorigins\x18\x06 \x03(\v2\x12.policyd.v1.OriginR\aorigins\"k\n" +
+	"\aorigins\x18\x06 \x03(\v2\x12.policyd.v1.OriginR\aorigins\x129\n" +
+	"\flayer_places\x18\a \x03(\v2\x16.policyd.v1.LayerPlaceR\vlayerPlaces\"k\n" +
 	"\fMissingRight\x12\x14\n" +
 	"\x05layer\x18\x01 \x01(\tR\x05layer\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x14\n" +
 	"\x05right\x18\x03 \x01(\tR\x05right\x12\x1b\n" +
-	"\tneeds_abi\x18\x04 \x01(\rR\bneedsAbi\"\x94\x02\n" +
+	"\tneeds_abi\x18\x04 \x01(\rR\bneedsAbi\"\xac\x02\n" +
 	"\x06Origin\x12.\n" +
 	"\x05table\x18\x01 \x01(\x0e2\x18.policyd.v1.Origin.TableR\x05table\x12\x10\n" +
 	"\x03row\x18\x02 \x01(\rR\x03row\x12\x14\n" +
@@ -443,11 +533,18 @@ const file_policyd_v1_profiles_proto_rawDesc = "" +
 	"\bfragment\x18\x05 \x01(\tR\bfragment\x12\x12\n" +
 	"\x04file\x18\x06 \x01(\tR\x04file\x12\x12\n" +
 	"\x04line\x18\a \x01(\rR\x04line\x12\x14\n" +
-	"\x05field\x18\b \x01(\tR\x05field\"@\n" +
+	"\x05field\x18\b \x01(\tR\x05field\x12\x16\n" +
+	"\x06column\x18\t \x01(\rR\x06column\"@\n" +
 	"\x05Table\x12\x15\n" +
 	"\x11TABLE_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vTABLE_PATHS\x10\x01\x12\x0f\n" +
-	"\vTABLE_PORTS\x10\x022]\n" +
+	"\vTABLE_PORTS\x10\x02\"b\n" +
+	"\n" +
+	"LayerPlace\x12\x12\n" +
+	"\x04file\x18\x01 \x01(\tR\x04file\x12\x12\n" +
+	"\x04line\x18\x02 \x01(\rR\x04line\x12\x16\n" +
+	"\x06column\x18\x03 \x01(\rR\x06column\x12\x14\n" +
+	"\x05field\x18\x04 \x01(\tR\x05field2]\n" +
 	"\x0eProfileService\x12K\n" +
 	"\n" +
 	"GetProfile\x12\x1d.policyd.v1.GetProfileRequest\x1a\x1e.policyd.v1.GetProfileResponseB.Z,policyd.dev/policyd/api/policyd/v1;policydv1b\x06proto3"
@@ -465,29 +562,31 @@ func file_policyd_v1_profiles_proto_rawDescGZIP() []byte {
 }
 
 var file_policyd_v1_profiles_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_policyd_v1_profiles_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
+var file_policyd_v1_profiles_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
 var file_policyd_v1_profiles_proto_goTypes = []any{
 	(Origin_Table)(0),          // 0: policyd.v1.Origin.Table
 	(*GetProfileRequest)(nil),  // 1: policyd.v1.GetProfileRequest
 	(*GetProfileResponse)(nil), // 2: policyd.v1.GetProfileResponse
 	(*MissingRight)(nil),       // 3: policyd.v1.MissingRight
 	(*Origin)(nil),             // 4: policyd.v1.Origin
-	nil,                        // 5: policyd.v1.GetProfileRequest.ParametersEntry
-	(*VersionInfo)(nil),        // 6: policyd.v1.VersionInfo
+	(*LayerPlace)(nil),         // 5: policyd.v1.LayerPlace
+	nil,                        // 6: policyd.v1.GetProfileRequest.ParametersEntry
+	(*VersionInfo)(nil),        // 7: policyd.v1.VersionInfo
 }
 var file_policyd_v1_profiles_proto_depIdxs = []int32{
-	5, // 0: policyd.v1.GetProfileRequest.parameters:type_name -> policyd.v1.GetProfileRequest.ParametersEntry
-	6, // 1: policyd.v1.GetProfileResponse.version:type_name -> policyd.v1.VersionInfo
+	6, // 0: policyd.v1.GetProfileRequest.parameters:type_name -> policyd.v1.GetProfileRequest.ParametersEntry
+	7, // 1: policyd.v1.GetProfileResponse.version:type_name -> policyd.v1.VersionInfo
 	3, // 2: policyd.v1.GetProfileResponse.missing:type_name -> policyd.v1.MissingRight
 	4, // 3: policyd.v1.GetProfileResponse.origins:type_name -> policyd.v1.Origin
-	0, // 4: policyd.v1.Origin.table:type_name -> policyd.v1.Origin.Table
-	1, // 5: policyd.v1.ProfileService.GetProfile:input_type -> policyd.v1.GetProfileRequest
-	2, // 6: policyd.v1.ProfileService.GetProfile:output_type -> policyd.v1.GetProfileResponse
-	6, // [6:7] is the sub-list for method output_type
-	5, // [5:6] is the sub-list for method input_type
-	5, // [5:5] is the sub-list for extension type_name
-	5, // [5:5] is the sub-list for extension extendee
-	0, // [0:5] is the sub-list for field type_name
+	5, // 4: policyd.v1.GetProfileResponse.layer_places:type_name -> policyd.v1.LayerPlace
+	0, // 5: policyd.v1.Origin.table:type_name -> policyd.v1.Origin.Table
+	1, // 6: policyd.v1.ProfileService.GetProfile:input_type -> policyd.v1.GetProfileRequest
+	2, // 7: policyd.v1.ProfileService.GetProfile:output_type -> policyd.v1.GetProfileResponse
+	7, // [7:8] is the sub-list for method output_type
+	6, // [6:7] is the sub-list for method input_type
+	6, // [6:6] is the sub-list for extension type_name
+	6, // [6:6] is the sub-list for extension extendee
+	0, // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_policyd_v1_profiles_proto_init() }
@@ -502,7 +601,7 @@ func file_policyd_v1_profiles_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_policyd_v1_profiles_proto_rawDesc), len(file_policyd_v1_profiles_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   5,
+			NumMessages:   6,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
