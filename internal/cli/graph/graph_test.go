@@ -77,6 +77,10 @@ func mustGraph(t testing.TB, o Options) *Graph {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if want := profile.Digest(p.Encode()); g.Digest != want {
+		t.Errorf("digest %s, want %s", g.Digest, want)
+	}
+	g.Digest = "sha256:0" // a picture does not change with the encoding of profiles
 	return g
 }
 
