@@ -13,7 +13,7 @@ import (
 
 // addSeeds gives the examples, the shipped fragments and texts with unusual forms.
 func addSeeds(f *testing.F) {
-	for _, pattern := range []string{"../../docs/examples/*.yaml", "std/*.yaml"} {
+	for _, pattern := range []string{"../../docs/examples/*.yaml", "../../docs/examples/tests/*.yaml", "std/*.yaml"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil {
 			f.Fatal(err)
@@ -30,6 +30,7 @@ func addSeeds(f *testing.F) {
 		"", "---\n---\n", "a: b: c", "- a", "%YAML 1.2\n---\n", "? [a]\n: b\n", "{a: &x [1], b: *x}", "a: |\n  b\n  # c\n...\n",
 		layerText(11, "handles: {}", "scope: [signal]", "quiet: {scope: all}", "paths: [{allow: [], at: ['/${a}$$'], quiet: true}]"),
 		policyText(7, "variables: {a: [/x, /y], b: [z]}", "parameters: [a, {name: c, within: /srv}]", "layers: [{paths: [{allow: 0x5, at: ['${a}/${b}', '${c}']}], ports: [{allow: all, port: [0, 1-65535]}]}]"),
+		testText("policy: a@1", "policyFile: [a, b]", "set: {a: '${root}'}", "abi: 1", "lexical: false", "tree: [{dir: ., mode: 0}, {link: a/b, to: /c}, {char: d, device: '1:3'}]", "expect: [{op: stat /, verdict: not_mediated}, {op: \"a'\", verdict: deny, errno: EXDEV, layer: [b], reason: x}]"),
 		"# a\n---\n# b\nkind: Fragment # c\napiVersion: policyd/v1\n# d\nmetadata: # e\n  # f\n  name: a # g\nspec: # h\n  paths:\n    # i\n    - # j\n      # k\n      at: # l\n        # m\n        - /a # n\n      # o\n      allow: [ # p\n        read # q\n      ]\n    # r\n  abi: 1 # s\n# t\n---\n# u\n",
 		"apiVersion: policyd/v1\nkind: Fragment\nmetadata: {name: a, description: \"a\\u2028\\x01\\\\ \\\"\"}\nspec: {abi: 1}\n",
 	} {

@@ -42,7 +42,7 @@ func TestSchema(t *testing.T) {
 		return schema.Validate(inst)
 	}
 	var files []string
-	for _, pattern := range []string{"../../docs/examples/*.yaml", "std/*.yaml"} {
+	for _, pattern := range []string{"../../docs/examples/*.yaml", "../../docs/examples/tests/*.yaml", "../../test/std/tests/*.yaml", "std/*.yaml"} {
 		found, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)
@@ -83,6 +83,9 @@ func TestSchema(t *testing.T) {
 		"port":             portText(7, "{allow: [bind_tcp], port: [65536]}"),
 		"truth value":      pathText(7, "{allow: [read], at: [/usr], quiet: 'yes'}"),
 		"layers missing":   policyText(7, "flatten: {}"),
+		"verdict":          testText("expect: [{op: stat /, verdict: denied}]"),
+		"no verdict":       testText("expect: [{op: stat /}]"),
+		"key of an entry":  testText("tree: [{folder: a}]", "expect: [{op: stat /, verdict: deny}]"),
 		"fragment's scope": "apiVersion: policyd/v1\nkind: Fragment\nmetadata: {name: a}\nspec: {abi: 7, scope: [signal]}\n",
 	} {
 		if err := validate(text); err == nil {
