@@ -1,6 +1,7 @@
 package profile
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math"
 	"math/bits"
@@ -8,7 +9,7 @@ import (
 
 // Decode reads what Encode wrote and nothing else: every number is in its
 // shortest form, every length is checked before anything is allocated for it,
-// no byte is left over, and the profile is valid. So encoding the result gives
+// no byte is left over, the checksum is theirs, and the profile is valid. So encoding the result gives
 // b again, and the memory used is at most some 64 times len(b). Errors are
 // ErrFormat, ErrVersion, ErrLimit or ErrInvalid.
 func Decode(b []byte) (*Profile, error) {
@@ -22,12 +23,19 @@ func Decode(b []byte) (*Profile, error) {
 	if v := d.byte(); d.err == nil && v != formatVersion {
 		return nil, fmt.Errorf("%w: %d, this is made for %d", ErrVersion, v, formatVersion)
 	}
+	sealed := len(b) - sumBytes
+	if d.err == nil && (sealed < len(b)-len(d.rest) || binary.BigEndian.Uint32(b[sealed:]) != checksum(b[:sealed])) {
+		return nil, fmt.Errorf("%w: the bytes do not match their checksum: some are missing or were changed", ErrFormat)
+	}
+	if d.err == nil {
+		d.rest = d.rest[:len(d.rest)-sumBytes]
+	}
 	p := d.profile()
 	if d.err == nil && len(d.rest) != 0 {
 		d.fail(ErrFormat, "%d bytes too many", len(d.rest))
 	}
 	if d.err != nil {
-		return nil, fmt.Errorf("at byte %d: %w", len(b)-len(d.rest), d.err)
+		return nil, fmt.Errorf("at byte %d: %w", max(sealed, 0)-len(d.rest), d.err)
 	}
 	if err := p.Validate(); err != nil {
 		return nil, err

@@ -2,6 +2,7 @@ package profile
 
 import (
 	"encoding/binary"
+	"hash/crc32"
 	"math/bits"
 )
 
@@ -10,7 +11,8 @@ import (
 // version's own.
 const (
 	magic         = "\x89PDLP\r\n\x1a" // not text, and broken by whatever converts line ends
-	formatVersion = 1
+	formatVersion = 2
+	sumBytes      = 4 // CRC-32C, big-endian, of all bytes before it
 
 	headDegrade     = 1 << 0
 	headSharedInode = 1 << 1
@@ -60,8 +62,14 @@ func (p *Profile) Encode() []byte {
 		b = binary.AppendUvarint(b, uint64(r.Last-r.First))
 		b = appendMasks(b, r.Access)
 	}
-	return b
+	return binary.BigEndian.AppendUint32(b, checksum(b))
 }
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// checksum finds what was cut off or changed by accident; who changes bytes on
+// purpose changes it too, which only the digest shows.
+func checksum(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
 
 func (p *Profile) headFlags() byte {
 	var f byte

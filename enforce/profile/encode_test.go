@@ -2,6 +2,7 @@ package profile
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"flag"
@@ -160,8 +161,16 @@ func TestDecodeStrict(t *testing.T) {
 			}
 		}
 	}
+	// What a writer with other ideas would write, with a good checksum.
 	edit := func(at int, with ...byte) []byte {
-		return append(append(bytes.Clone(good[:at]), with...), good[at+1:]...)
+		return reseal(append(append(bytes.Clone(good[:at]), with...), good[at+1:]...))
+	}
+	for i := len(magic) + 1; i < len(good); i++ {
+		bad := bytes.Clone(good)
+		bad[i] ^= 0xff
+		if _, err := Decode(bad); !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), "checksum") {
+			t.Errorf("byte %d changed: %v", i, err)
+		}
 	}
 	tests := []struct {
 		name  string
@@ -169,9 +178,13 @@ func TestDecodeStrict(t *testing.T) {
 		want  error
 	}{
 		{"nothing", nil, ErrFormat},
+		{"first bytes alone", good[:len(magic)+1], ErrFormat},
+		{"a checksum alone", reseal(bytes.Clone(good[:len(magic)+1+sumBytes])), ErrFormat},
 		{"text", []byte("apiVersion: policyd/v1\n"), ErrFormat},
 		{"one byte more", append(bytes.Clone(good), 0), ErrFormat},
-		{"version 2", edit(8, 2), ErrVersion},
+		{"one byte more before the checksum", edit(len(good)-sumBytes, 0, 0), ErrFormat},
+		{"version 1", edit(8, 1), ErrVersion},
+		{"version 3", edit(8, 3), ErrVersion},
 		{"version 0", edit(8, 0), ErrVersion},
 		{"abi 0", edit(9, 0), ErrInvalid},
 		{"abi 12", edit(9, 12), ErrInvalid},
@@ -208,7 +221,7 @@ func TestDecodeAllocatesWithinItsInput(t *testing.T) {
 	}
 	for name, in := range inputs {
 		t.Run(name, func(t *testing.T) {
-			in = append(in, make([]byte, 64)...)
+			in = reseal(append(in, make([]byte, 64)...))
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
 			_, err := Decode(in)
@@ -224,14 +237,27 @@ func TestDecodeAllocatesWithinItsInput(t *testing.T) {
 	}
 }
 
+// reseal makes the last bytes the checksum of those before, in place.
+func reseal(b []byte) []byte {
+	at := len(b) - sumBytes
+	binary.BigEndian.PutUint32(b[at:], checksum(b[:at]))
+	return b
+}
+
+func unsealed(p *Profile) []byte {
+	b := p.Encode()
+	return b[:len(b)-sumBytes]
+}
+
 func FuzzDecode(f *testing.F) {
 	for _, p := range goldenProfiles() {
-		f.Add(p.Encode())
+		f.Add(unsealed(p))
 	}
 	for seed := range uint64(20) {
-		f.Add(randomProfile(rand.New(rand.NewPCG(seed, 1))).Encode())
+		f.Add(unsealed(randomProfile(rand.New(rand.NewPCG(seed, 1)))))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
+		b = reseal(append(bytes.Clone(b), make([]byte, sumBytes)...))
 		p, err := Decode(b)
 		if err != nil {
 			if !errors.Is(err, ErrFormat) && !errors.Is(err, ErrVersion) && !errors.Is(err, ErrLimit) && !errors.Is(err, ErrInvalid) {

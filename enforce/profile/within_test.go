@@ -60,7 +60,7 @@ func TestKeepWithin(t *testing.T) {
 	for length, kind := range map[byte]error{0: ErrFormat, 1: ErrInvalid, 4: ErrInvalid, 6: ErrInvalid} {
 		bad := bytes.Clone(encoded)
 		bad[at] = length
-		if _, err := Decode(bad); !errors.Is(err, kind) {
+		if _, err := Decode(reseal(bad)); !errors.Is(err, kind) {
 			t.Errorf("a folder of %d bytes of /home: %v, want %v", length, err, kind)
 		}
 	}

@@ -6,7 +6,7 @@ import (
 )
 
 // CompilerVersion changes whenever the same document may give another profile.
-const CompilerVersion = 2
+const CompilerVersion = 3
 
 // CompileOptions are what a compilation needs beside the policy.
 type CompileOptions struct {
@@ -19,7 +19,10 @@ type CompileOptions struct {
 type Compiled struct {
 	Profile *profile.Profile
 	Origins []*apiv1.Origin // which rule each row and layer comes from, by table, row, layer
-	Process *apiv1.Process  // of the policy; nil when it has none
+	// LayerPlaces are where the layers of the profile stand, one each. They are no
+	// origins: those are of rules, and who counts rules counts origins.
+	LayerPlaces []*apiv1.LayerPlace
+	Process     *apiv1.Process // of the policy; nil when it has none
 }
 
 // Compile turns a policy into a profile. The result depends on the arguments
@@ -53,7 +56,9 @@ func Compile(p *apiv1.LandlockPolicy, o CompileOptions) (*Compiled, error) {
 		prof.AcceptSharedInode = prof.AcceptSharedInode || name == "shared_inodes"
 		prof.AcceptReferFlatten = prof.AcceptReferFlatten || name == "refer"
 	}
-	return &Compiled{Profile: prof, Origins: c.origins(prof), Process: spec.GetProcess()}, nil
+	return &Compiled{
+		Profile: prof, Origins: c.origins(prof), LayerPlaces: r.layerPlaces(len(prof.Layers)), Process: spec.GetProcess(),
+	}, nil
 }
 
 // compilation collects the rules of a policy, layer by layer.
