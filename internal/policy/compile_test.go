@@ -113,26 +113,74 @@ spec:
 	}
 	var got []string
 	for _, o := range c.Origins {
-		got = append(got, fmt.Sprintf("%v %d/%d %s:%d %s %#x", o.GetTable(), o.GetRow(), o.GetLayer(), o.GetFile(), o.GetLine(), o.GetField(), o.GetAccess()))
+		got = append(got, fmt.Sprintf("%v %d/%d %s:%d:%d %s %#x", o.GetTable(), o.GetRow(), o.GetLayer(), o.GetFile(), o.GetLine(), o.GetColumn(), o.GetField(), o.GetAccess()))
 	}
 	wantOrigins := []string{
-		"TABLE_PATHS 0/0 web.yaml:14 spec.layers[0].paths[1] 0x400e",
-		"TABLE_PATHS 1/0 web.yaml:13 spec.layers[0].paths[0] 0xd",
-		"TABLE_PATHS 2/0 web.yaml:15 spec.layers[0].paths[2] 0xc",
-		"TABLE_PATHS 3/0 web.yaml:14 spec.layers[0].paths[1] 0x400e",
-		"TABLE_PATHS 4/0 web.yaml:13 spec.layers[0].paths[0] 0xd",
-		"TABLE_PATHS 4/0 web.yaml:16 spec.layers[0].paths[3] 0x4002",
-		"TABLE_PATHS 5/0 web.yaml:14 spec.layers[0].paths[1] 0x400e",
-		"TABLE_PORTS 0/0 web.yaml:18 spec.layers[0].ports[0] 0x1",
-		"TABLE_PORTS 1/0 web.yaml:18 spec.layers[0].ports[0] 0x1",
-		"TABLE_PORTS 1/1 web.yaml:23 spec.layers[1].ports[0] 0x2",
-		"TABLE_PORTS 2/0 web.yaml:18 spec.layers[0].ports[0] 0x1",
-		"TABLE_PORTS 3/0 web.yaml:18 spec.layers[0].ports[0] 0x1",
-		"TABLE_PORTS 3/0 web.yaml:19 spec.layers[0].ports[1] 0x2",
-		"TABLE_PORTS 4/0 web.yaml:18 spec.layers[0].ports[0] 0x1",
+		"TABLE_PATHS 0/0 web.yaml:14:11 spec.layers[0].paths[1] 0x400e",
+		"TABLE_PATHS 1/0 web.yaml:13:11 spec.layers[0].paths[0] 0xd",
+		"TABLE_PATHS 2/0 web.yaml:15:11 spec.layers[0].paths[2] 0xc",
+		"TABLE_PATHS 3/0 web.yaml:14:11 spec.layers[0].paths[1] 0x400e",
+		"TABLE_PATHS 4/0 web.yaml:13:11 spec.layers[0].paths[0] 0xd",
+		"TABLE_PATHS 4/0 web.yaml:16:11 spec.layers[0].paths[3] 0x4002",
+		"TABLE_PATHS 5/0 web.yaml:14:11 spec.layers[0].paths[1] 0x400e",
+		"TABLE_PORTS 0/0 web.yaml:18:11 spec.layers[0].ports[0] 0x1",
+		"TABLE_PORTS 1/0 web.yaml:18:11 spec.layers[0].ports[0] 0x1",
+		"TABLE_PORTS 1/1 web.yaml:23:15 spec.layers[1].ports[0] 0x2",
+		"TABLE_PORTS 2/0 web.yaml:18:11 spec.layers[0].ports[0] 0x1",
+		"TABLE_PORTS 3/0 web.yaml:18:11 spec.layers[0].ports[0] 0x1",
+		"TABLE_PORTS 3/0 web.yaml:19:11 spec.layers[0].ports[1] 0x2",
+		"TABLE_PORTS 4/0 web.yaml:18:11 spec.layers[0].ports[0] 0x1",
 	}
 	if !slices.Equal(got, wantOrigins) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(wantOrigins, "\n"))
+	}
+}
+
+// TestCompileLayerPlaces: a layer stands where it begins in its file, with rules of its own or without.
+func TestCompileLayerPlaces(t *testing.T) {
+	text := `# a file of two documents
+apiVersion: policyd/v1
+kind: Fragment
+metadata: {name: own/base}
+spec: {abi: 1, paths: [{allow: [read], at: [/etc]}]}
+---
+apiVersion: policyd/v1
+kind: LandlockPolicy
+metadata: {name: web}
+spec:
+  abi: 7
+  layers:
+    - name: host
+      include: [std/base]
+    -
+      # why
+      scope: [signal]
+    - {name: app, paths: [{allow: [read], at: [/]}]}
+`
+	docs, err := Parse("web.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	places := func(o CompileOptions) (got []string) {
+		c, err := Compile(docs[1].Resource.GetLandlockPolicy(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(c.LayerPlaces) != len(c.Profile.Layers) {
+			t.Errorf("%d places of %d layers", len(c.LayerPlaces), len(c.Profile.Layers))
+		}
+		for _, p := range c.LayerPlaces {
+			got = append(got, fmt.Sprintf("%s:%d:%d %s", p.GetFile(), p.GetLine(), p.GetColumn(), p.GetField()))
+		}
+		return got
+	}
+	want := []string{"web.yaml:13:7 spec.layers[0]", "web.yaml:17:7 spec.layers[1]", "web.yaml:18:7 spec.layers[2]"}
+	if got := places(CompileOptions{Document: docs[1]}); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	want = []string{":0:0 spec.layers[0]", ":0:0 spec.layers[1]", ":0:0 spec.layers[2]"}
+	if got := places(CompileOptions{}); !slices.Equal(got, want) {
+		t.Errorf("without a text: got %q, want %q", got, want)
 	}
 }
 

@@ -67,8 +67,29 @@ func (c *compilation) source(s *scope, table, rule int) int32 {
 func (s source) fill(o *apiv1.Origin, field string) {
 	o.Fragment, o.File, o.Field = s.scope.fragment, s.scope.file, field
 	if n := s.scope.list[s.table]; n != nil && s.rule < len(n.Content) {
-		o.Line = uint32(n.Content[s.rule].Line + s.scope.first - 1)
+		rule := n.Content[s.rule]
+		o.Line, o.Column = uint32(rule.Line+s.scope.first-1), uint32(rule.Column)
 	}
+}
+
+// layerPlaces gives where the layers of a policy stand. A policy that compiles
+// has as many in its text.
+func (o origin) layerPlaces(layers int) []*apiv1.LayerPlace {
+	spec := (*place)(nil).key("spec")
+	list := spec.key("layers")
+	out := make([]*apiv1.LayerPlace, layers)
+	for i := range out {
+		at := list.at(i)
+		out[i] = &apiv1.LayerPlace{Field: at.String()}
+		if o.seg == nil {
+			continue
+		}
+		out[i].File = o.seg.file
+		if n := locate(o.root, &at); n != nil {
+			out[i].Line, out[i].Column = uint32(n.Line+o.seg.firstLine-1), uint32(n.Column)
+		}
+	}
+	return out
 }
 
 // fields gives the field of every source, in one piece of memory.
