@@ -99,6 +99,10 @@ func (d *document) unsaid(s *step) {
 		d.note("the device made is 0:0, a whiteout")
 	}
 	switch s.op.Kind {
+	case profile.OpRename, profile.OpExchange, profile.OpLink:
+		if m.top != "/" {
+			d.note("the tree was in a mount of its own, %s", m.top)
+		}
 	case profile.OpSignal, profile.OpAbstractUnix:
 		d.note("the other end is %s of %d layers", peerName(s.shared), len(d.st.sc.layers))
 	}
