@@ -51,6 +51,7 @@ func TestKernel(t *testing.T) {
 		t.Run("processes", testProcessLabels)
 		t.Run("ask", func(t *testing.T) { testAsk(t, kernel, kernelIs(t), queries(t)) })
 		t.Run("killed child", func(t *testing.T) { testKilledChild(t, kernel) })
+		t.Run("window", func(t *testing.T) { testWindow(t, kernel, 20) })
 		t.Run("load", func(t *testing.T) { loadTests(t, kernel) })
 	})
 }

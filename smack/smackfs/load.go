@@ -54,7 +54,8 @@ type Report struct {
 // Nothing is written when nothing changes. Afterwards the kernel's rules are read again and compared. When the kernel
 // refuses something, or ctx ends, the earlier rules are put back and the error says why; it wraps
 // [errs.ErrSmackPartly] when even that failed. A rule of somebody else for a wanted pair with another access is
-// [errs.ErrSmackForeign] unless adopted, and nothing is written. The report is never nil when the kernel could be read.
+// [errs.ErrSmackForeign] unless adopted, and nothing is written. One load at a time: each must know what the one before
+// it owns. The report is never nil when the kernel could be read.
 func Load(ctx context.Context, fs FS, want, owned *smack.Set, o Options) (*Report, error) {
 	if owned == nil {
 		owned = &smack.Set{}
