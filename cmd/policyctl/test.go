@@ -112,6 +112,9 @@ func (a *app) runTests(ctx context.Context, files []string, enforce bool) (*poli
 	}}
 	if enforce {
 		r.Performer, r.Support = []string{os.Args[0], performCommand}, landlock.Probe()
+		if err := r.Support.Err; err != nil { // else a gate would prove nothing, and pass
+			return nil, fmt.Errorf("--enforce: this kernel enforces nothing (without it, operations are decided): %w", err)
+		}
 	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()

@@ -41,6 +41,9 @@ func runPolicyTests(t *testing.T, folder string, r *policytest.Runner) *policyte
 		if err != nil {
 			t.Fatal(err)
 		}
+		if out, err := policy.Format(b); err != nil || !bytes.Equal(out, b) {
+			t.Errorf("%s is not formatted: %v", f, err)
+		}
 		sources = append(sources, &apiv1.SourceFile{Name: f, Content: b})
 	}
 	tests, err := policytest.Load(sources)
