@@ -35,6 +35,8 @@ type compiled struct {
 	encoded []byte
 	digest  string
 	origins []*apiv1.Origin
+	// layerPlaces are of the profile's layers, one each.
+	layerPlaces []*apiv1.LayerPlace
 	// unsupported is why this host's kernel cannot enforce it, nil when it can or the policy says degrade.
 	unsupported error
 }
@@ -129,7 +131,7 @@ func (s *Server) compileNow(key string, v *apiv1.Version, parameters map[string]
 	if err != nil {
 		return nil, fmt.Errorf("policy %s@%d: %w", v.GetInfo().GetName(), v.GetInfo().GetNumber(), err)
 	}
-	c := &compiled{profile: got.Profile, encoded: got.Profile.Encode(), origins: got.Origins}
+	c := &compiled{profile: got.Profile, encoded: got.Profile.Encode(), origins: got.Origins, layerPlaces: got.LayerPlaces}
 	c.digest = profile.Digest(c.encoded)
 	if len(c.encoded) >= persistFrom {
 		s.writeCompiled(key, c)
@@ -160,17 +162,21 @@ func (s *Server) readCompiled(key string) *compiled {
 		return nil
 	}
 	p, err := profile.Decode(kept.GetProfile())
-	if err != nil {
+	if err != nil || len(kept.GetLayerPlaces()) != len(p.Layers) { // a former policyd kept no places
 		return nil
 	}
-	return &compiled{profile: p, encoded: kept.GetProfile(), digest: kept.GetProfileDigest(), origins: kept.GetOrigins()}
+	return &compiled{
+		profile: p, encoded: kept.GetProfile(), digest: kept.GetProfileDigest(),
+		origins: kept.GetOrigins(), layerPlaces: kept.GetLayerPlaces(),
+	}
 }
 
 // writeCompiled keeps a profile in the store, after the answer: losing it costs a compilation.
 func (s *Server) writeCompiled(key string, c *compiled) {
 	raw, err := proto.Marshal(&apiv1.GetProfileResponse{
 		// The key goes with the value: a damaged store must not give one policy the profile of another.
-		Version: &apiv1.VersionInfo{Name: key}, Profile: c.encoded, ProfileDigest: c.digest, Origins: c.origins,
+		Version: &apiv1.VersionInfo{Name: key}, Profile: c.encoded, ProfileDigest: c.digest,
+		Origins: c.origins, LayerPlaces: c.layerPlaces,
 	})
 	if err != nil {
 		return

@@ -76,11 +76,14 @@ func (s *Server) answer(ctx context.Context, c *Caller, key string, req *apiv1.G
 	if err != nil {
 		return nil, err
 	}
-	whole := &apiv1.GetProfileResponse{Profile: full.encoded, ProfileDigest: full.digest, Version: v.GetInfo(), Origins: full.origins}
+	whole := &apiv1.GetProfileResponse{
+		Profile: full.encoded, ProfileDigest: full.digest, Version: v.GetInfo(),
+		Origins: full.origins, LayerPlaces: full.layerPlaces,
+	}
 	if len(lost) > 0 {
 		whole.Missing = missingRights(lost)
 		// A profile without layers has no encoding: nothing of it can be enforced there, which missing tells.
-		whole.Profile, whole.ProfileDigest, whole.Origins = nil, "", nil
+		whole.Profile, whole.ProfileDigest, whole.Origins, whole.LayerPlaces = nil, "", nil, nil
 		if len(reduced.Layers) > 0 {
 			whole.Profile = reduced.Encode()
 			whole.ProfileDigest = profile.Digest(whole.Profile)

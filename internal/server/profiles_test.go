@@ -3,11 +3,13 @@ package server
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
 
 	apiv1 "policyd.dev/policyd/api/policyd/v1"
 	"policyd.dev/policyd/enforce/profile"
@@ -110,13 +112,25 @@ func TestCompiledProfilesAreKept(t *testing.T) {
 	if kept == nil || kept.digest != want.GetProfileDigest() || len(kept.origins) != len(want.GetOrigins()) {
 		t.Fatalf("kept: %v", kept)
 	}
+	if got := kept.layerPlaces; len(got) != 1 || !proto.Equal(got[0], want.GetLayerPlaces()[0]) {
+		t.Errorf("kept places of layers: %v, want %v", got, want.GetLayerPlaces())
+	}
 	other, err := st.Get(store.KindLandlockPolicy, "other")
 	if err != nil {
 		t.Fatal(err)
 	}
 	raw, _ := st.CachedProfile(key)
 	otherKey := compileKey(other, nil)
-	for name, damaged := range map[string][]byte{"another policy's": raw, "cut off": raw[:len(raw)/2], "noise": []byte("noise"), "empty": {}} {
+	var placeless apiv1.GetProfileResponse
+	if err := proto.Unmarshal(raw, &placeless); err != nil {
+		t.Fatal(err)
+	}
+	placeless.LayerPlaces, placeless.Version = nil, &apiv1.VersionInfo{Name: otherKey}
+	old, err := proto.Marshal(&placeless)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, damaged := range map[string][]byte{"a former policyd's": old, "another policy's": raw, "cut off": raw[:len(raw)/2], "noise": []byte("noise"), "empty": {}} {
 		if err := st.CacheProfile(otherKey, damaged); err != nil {
 			t.Fatal(err)
 		}
@@ -167,5 +181,14 @@ func TestOriginLines(t *testing.T) {
 	}
 	if !found {
 		t.Error("the rule has no origin")
+	}
+	for _, l := range r.GetLayerPlaces() {
+		// The 7th line of the second document.
+		if int(l.GetLine()) != slices.Index(lines, "---")+1+7 || lines[l.GetLine()-1][l.GetColumn()-1:] != "paths:" || l.GetField() != "spec.layers[0]" {
+			t.Errorf("layer at %v", l)
+		}
+	}
+	if len(r.GetLayerPlaces()) != len(p.Layers) {
+		t.Errorf("%d places of %d layers", len(r.GetLayerPlaces()), len(p.Layers))
 	}
 }
