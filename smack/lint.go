@@ -23,7 +23,7 @@ type LintOptions struct {
 
 // Lint tells what is legal in a policy and still odd. Rules without any effect are
 // told by [Builder.Build], with their places. Findings have no place;
-// [Builder.FirstUse] finds one for their label.
+// [Builder.FirstUse] finds one for their label, [Builder.Sources] for their rule.
 func Lint(p *Policy, o LintOptions) []Finding {
 	l := linter{p: p, set: p.Effective(), o: LintOptions{
 		cmp.Or(o.Labels, 2000), cmp.Or(o.Objects, 2000), cmp.Or(o.FewUses, 2),
@@ -40,6 +40,8 @@ type Finding struct {
 	Code  Code
 	Label string
 	Text  string
+
+	Subject, Object string // of the rule, when it is about one
 }
 
 type linter struct {
@@ -56,7 +58,7 @@ func (l *linter) tell(code Code, label, format string, args ...any) {
 	}
 	l.counts[code]++
 	if l.counts[code] <= MaxProblems {
-		l.found = append(l.found, Finding{code, label, fmt.Sprintf(format, args...)})
+		l.found = append(l.found, Finding{Code: code, Label: label, Text: fmt.Sprintf(format, args...)})
 	}
 }
 
@@ -82,6 +84,7 @@ func (l *linter) builtIn() {
 		if r.Access == 0 || deadLetters(r.Subject, r.Object, r.Access) != 0 {
 			continue
 		}
+		told := len(l.found)
 		switch {
 		case r.Object == Floor && r.Access&(Write|Append) != 0:
 			l.tell(LintBuiltIn, r.Subject, "%s %s %s: lets %s write to everything that has no label of its own", r.Subject, r.Object, r.Access, r.Subject)
@@ -91,6 +94,9 @@ func (l *linter) builtIn() {
 			l.tell(LintBuiltIn, r.Object, "%s %s %s: %s is a label the kernel gives a meaning", r.Subject, r.Object, r.Access, r.Subject)
 		case BuiltIn(r.Object):
 			l.tell(LintBuiltIn, r.Subject, "%s %s %s: %s is a label the kernel gives a meaning", r.Subject, r.Object, r.Access, r.Object)
+		}
+		if len(l.found) > told {
+			l.found[told].Subject, l.found[told].Object = r.Subject, r.Object
 		}
 	}
 }

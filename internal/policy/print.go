@@ -102,6 +102,13 @@ func (w *printer) mapping(n *yaml.Node, md protoreflect.MessageDescriptor, inden
 // value writes what stands behind "key:" or "-", with the end of its line.
 func (w *printer) value(n *yaml.Node, md protoreflect.MessageDescriptor, indent int, lineComment string) {
 	line := joinComments(lineComment, n.LineComment)
+	if head, ok := literal(n); ok {
+		w.b.WriteString(" " + head + line + "\n")
+		w.text(n.Value, indent+1)
+		w.comment(n.HeadComment, indent+1)
+		w.comment(n.FootComment, indent)
+		return
+	}
 	if n.Kind == yaml.ScalarNode && n.ShortTag() != "!!null" {
 		w.b.WriteString(" " + wordOf(n, true) + line + "\n")
 		w.comment(n.HeadComment, indent+1)

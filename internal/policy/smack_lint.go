@@ -27,7 +27,11 @@ func lintSmack(d *Document, p *apiv1.SmackPolicy) []*apiv1.Finding {
 	}
 	budget := int(cmp.Or(p.GetSpec().GetLabelBudget(), labelBudget))
 	for _, l := range smack.Lint(c.Policy, smack.LintOptions{Labels: budget}) {
-		if at, ok := c.builder.FirstUse(l.Label); ok {
+		at, ok := c.builder.FirstUse(l.Label)
+		if sources := c.builder.Sources(l.Subject, l.Object); len(sources) > 0 {
+			at, ok = sources[len(sources)-1].At, true
+		}
+		if ok {
 			found = append(found, c.texts.warning(smack.Problem{Code: l.Code, Place: at, Text: l.Text}))
 			continue
 		}
