@@ -133,6 +133,11 @@ func (s *Server) prepareOne(d *policy.Document, src policy.FragmentSource) (put 
 			return store.Put{}, nil, err
 		}
 	}
+	if p := d.Resource.GetSmackPolicy(); p != nil {
+		if _, err = policy.CompileSmack(p, d); err != nil {
+			return store.Put{}, nil, err
+		}
+	}
 	return store.Put{
 		Kind: d.Kind, Name: d.Name, Resource: d.Resource, Source: d.Source, SourceName: d.File, SourceLine: uint32(d.FirstLine),
 		Digest: policy.ContentDigest(d.Resource, pins), Pins: pins, PinContents: contents,
@@ -251,10 +256,7 @@ func (s *Server) foresee(puts []store.Put) ([]store.Applied, error) {
 		if p.Expect != nil && *p.Expect != newest {
 			return nil, fmt.Errorf("%w: %s %q has version %d, not %d", errs.ErrVersionMismatch, p.Kind, p.Name, newest, *p.Expect)
 		}
-		meta := p.Resource.GetLandlockPolicy().GetMetadata()
-		if f := p.Resource.GetFragment(); f != nil {
-			meta = f.GetMetadata()
-		}
+		meta := policy.MetadataOf(p.Resource)
 		a := store.Applied{Outcome: apiv1.ApplyResponse_OUTCOME_CREATED, Info: &apiv1.VersionInfo{
 			Kind: p.Kind, Name: p.Name, Number: newest + 1, Digest: p.Digest, Parent: newest, Pins: p.Pins,
 			Labels: meta.GetLabels(), Description: meta.GetDescription(),
