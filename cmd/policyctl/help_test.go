@@ -114,7 +114,7 @@ func manual(root *cobra.Command) []byte {
 	for _, d := range cli.ExitDocs() {
 		fmt.Fprintf(&b, "| %d | %s |\n", d.Code, d.Doc)
 	}
-	b.WriteString("\n`run`, `exec` and `wait` otherwise end with the status of the program. For `diff`, `check`, `explain` and `preflight`, 1 is an answer\n(different, refused) and what would be 1 elsewhere is 2.\n")
+	b.WriteString("\n`run`, `exec` and `wait` otherwise end with the status of the program. For `diff`, `check`, `explain` and `preflight`, 1 is an answer\n(different, refused), 3 of `diff --semantic` is one too (something is gained), and what would be 1 or 3 elsewhere is 2.\n")
 	b.WriteString("\n## Flags of every command\n\n```\n" + root.PersistentFlags().FlagUsages() + "```\n")
 	for _, g := range root.Groups() {
 		fmt.Fprintf(&b, "\n## %s\n", strings.TrimSuffix(g.Title, ":"))

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+	"unicode"
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
@@ -124,7 +125,8 @@ func (r *Rows) Add(cells ...string) {
 func (r *Rows) Flush() error { return r.w.Flush() }
 
 // Clean makes text from elsewhere (command lines, messages) safe for a
-// terminal: control characters become their Go escapes.
+// terminal: control characters, and those that turn the direction of writing or
+// take no room, become their Go escapes.
 func Clean(s string) string {
 	if !strings.ContainsFunc(s, isControl) {
 		return s
@@ -141,4 +143,4 @@ func Clean(s string) string {
 	return b.String()
 }
 
-func isControl(r rune) bool { return r < 0x20 || r >= 0x7f && r < 0xa0 || r == 0x2028 || r == 0x2029 }
+func isControl(r rune) bool { return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp) }

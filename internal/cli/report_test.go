@@ -143,6 +143,18 @@ func TestMessagesAreStable(t *testing.T) {
 	}
 }
 
+func TestClean(t *testing.T) {
+	tests := map[string]string{
+		"/srv/www": "/srv/www", "größe": "größe", "a\x1b[31mb": `a\x1b[31mb`, "two\nlines": `two\nlines`,
+		"\u202egnp.exe": `\u202egnp.exe`, "zero\u200bwidth": `zero\u200bwidth`, "\u2066a": `\u2066a`, "\u0085": `\u0085`, "a\u2028b": `a\u2028b`,
+	}
+	for in, want := range tests {
+		if got := Clean(in); got != want {
+			t.Errorf("Clean(%q) = %s, want %s", in, got, want)
+		}
+	}
+}
+
 func TestRowsAreCleanAndAligned(t *testing.T) {
 	var b bytes.Buffer
 	r := NewRows(&b, "A", "LONGER")

@@ -23,7 +23,7 @@ func (u *Usage) String() string { return strings.TrimSpace(u.Word + " " + u.Args
 
 // operations is the one table that parsing, help, completion and documentation use.
 var operations = []Usage{
-	op("open", profile.OpOpen, "open a file or directory; t truncates it, c creates it if it is missing, d wants a directory, p is O_PATH", argPath, argMode),
+	op("open", profile.OpOpen, "open a file or directory; t truncates, c creates if missing, d wants a directory, p is O_PATH", argPath, argMode),
 	op("exec", profile.OpExec, "execute a program, with the interpreters of its #! line and its ELF header", argPath),
 	op("truncate", profile.OpTruncate, "truncate(2) a file by its path", argPath),
 	op("mkdir", profile.OpMkdir, "make a directory", argPath),
