@@ -38,6 +38,7 @@ type Rule struct {
 	Rule     string   `json:"rule"`     // its path, or its ports ("80-90")
 	File     string   `json:"file"`     // where it stands in the policy's text: "" and 0 when that is not known,
 	Line     uint32   `json:"line"`     // as in a profile compiled to a file
+	Column   uint32   `json:"column"`   // of the line, from 1
 	Field    string   `json:"field"`    // "spec.layers[0].paths[1]"
 	Fragment string   `json:"fragment"` // name of the fragment it comes from
 }

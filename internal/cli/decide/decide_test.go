@@ -3,6 +3,7 @@ package decide
 import (
 	"errors"
 	"os"
+	"reflect"
 	"runtime"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	apiv1 "policyd.dev/policyd/api/policyd/v1"
 	"policyd.dev/policyd/enforce/profile"
 )
 
@@ -86,9 +88,44 @@ func TestLive(t *testing.T) {
 	if r := v.DecidedBy; len(r) != 1 || r[0].Rule != "/" || r[0].Layer != "app" || !slices.Contains(r[0].Rights, "read_file") {
 		t.Errorf("denied by %+v", r)
 	}
-	v = ask(t, d, "mount")
-	if r := v.DecidedBy; len(r) != 2 || r[0].Rule != "" || r[0].Layer != "host" || r[0].Field != "spec.layers[0]" {
-		t.Errorf("denied by %+v", r)
+	for line, want := range map[string][]Rule{
+		"mount": {
+			{Layer: "host", Rights: []string{}, File: "p.yaml", Line: 5, Column: 3, Field: "spec.layers[0]"},
+			{Layer: "app", Rights: []string{}, File: "p.yaml", Line: 6, Column: 3, Field: "spec.layers[1]"},
+		},
+		"bind tcp 79": {{Layer: "host", Rights: []string{}, File: "p.yaml", Line: 5, Column: 3, Field: "spec.layers[0]"}},
+		"bind tcp 80": {{Layer: "host", Rights: []string{"bind_tcp"}, Rule: "80-90", File: "p.yaml", Line: 100, Column: 7, Field: "spec.layers[0].paths[0]"}},
+	} {
+		if got := ask(t, d, line).DecidedBy; !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: decided by %+v, want %+v", line, got, want)
+		}
+	}
+}
+
+// Layers have their places with a kernel that lacks one of them too, and only their names without a text.
+func TestLayerPlaces(t *testing.T) {
+	p := build(t, []profile.Layer{{Name: "scope", Scope: profile.ScopeSignal}, layer("net", 0, profile.NetBindTCP)}, nil)
+	p.Degrade = true
+	for _, c := range []struct {
+		name   string
+		abi    int
+		places []*apiv1.LayerPlace
+		want   Rule
+	}{
+		{"both layers", 6, layersPlaced(p), Rule{Layer: "net", Rights: []string{}, File: "p.yaml", Line: 6, Column: 3, Field: "spec.layers[1]"}},
+		{"one of them", 5, layersPlaced(p), Rule{Layer: "net", Rights: []string{}, File: "p.yaml", Line: 6, Column: 3, Field: "spec.layers[1]"}},
+		{"no text", 6, nil, Rule{Layer: "net", Rights: []string{}}},
+	} {
+		d, err := New(p, nil, Options{ABI: c.abi, Lexical: true, LayerPlaces: c.places})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := ask(t, d, "bind tcp 80").DecidedBy; !reflect.DeepEqual(got, []Rule{c.want}) {
+			t.Errorf("%s: decided by %+v, want %+v", c.name, got, c.want)
+		}
+	}
+	if _, err := New(p, nil, Options{ABI: 6, Lexical: true, LayerPlaces: layersPlaced(p)[:1]}); err == nil {
+		t.Error("one place of two layers was taken")
 	}
 }
 

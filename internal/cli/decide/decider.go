@@ -35,6 +35,9 @@ type Options struct {
 	Lexical bool
 	// Base is the folder relative paths begin at; "" refuses them.
 	Base string
+	// LayerPlaces are where the layers of the profile stand in the policy's
+	// text, one each; nil: answers name layers alone.
+	LayerPlaces []*apiv1.LayerPlace
 }
 
 // Decider decides by one profile. It may be used by several goroutines.
@@ -45,7 +48,7 @@ type Decider struct {
 	rows    []int            // of p.Paths: their indices in given
 	opt     Options
 	origins map[originKey][]*apiv1.Origin
-	places  []Rule            // by layer of p: where it begins in the text
+	places  []Rule            // by layer of p: its name and where it stands
 	rules   map[inode][]bound // rows of p by what they stand for on this host
 	flat    *Decider          // of the one layer the kernel gets, where that may differ
 
@@ -78,6 +81,9 @@ func New(p *profile.Profile, origins []*apiv1.Origin, o Options) (*Decider, erro
 	if o.Lexical && o.Errata == nil {
 		o.Errata = AllErrata()
 	}
+	if n := len(o.LayerPlaces); n > 0 && n != len(p.Layers) {
+		return nil, fmt.Errorf("places of %d layers for a profile of %d", n, len(p.Layers))
+	}
 	d := &Decider{given: p, opt: o, origins: map[originKey][]*apiv1.Origin{}}
 	for _, o := range origins {
 		k := originKey{o.GetTable(), int(o.GetRow()), int(o.GetLayer())}
@@ -104,7 +110,7 @@ func New(p *profile.Profile, origins []*apiv1.Origin, o Options) (*Decider, erro
 	if len(reasons) > 0 {
 		return nil, fmt.Errorf("%w:\n%s", ErrNotEnforceable, strings.Join(reasons, "\n"))
 	}
-	d.placeLayers(origins)
+	d.placeLayers()
 	return d, nil
 }
 
@@ -128,24 +134,16 @@ func (d *Decider) match() {
 	}
 }
 
-// placeLayers finds where each layer stands, by its first rule in the text.
-func (d *Decider) placeLayers(origins []*apiv1.Origin) {
-	first := map[int]*apiv1.Origin{}
-	for _, o := range origins {
-		if o.GetFragment() != "" || !strings.Contains(o.GetField(), "]") {
-			continue
-		}
-		if old := first[int(o.GetLayer())]; old == nil || o.GetLine() < old.GetLine() {
-			first[int(o.GetLayer())] = o
-		}
-	}
+// placeLayers takes the places of the layers that are enforced.
+func (d *Decider) placeLayers() {
 	d.places = make([]Rule, len(d.p.Layers))
 	for l, given := range d.layers {
-		d.places[l] = Rule{Layer: d.p.Layers[l].Name, Rights: []string{}}
-		if o := first[given]; o != nil {
-			field, _, _ := strings.Cut(o.GetField(), "]")
-			d.places[l].File, d.places[l].Field = o.GetFile(), field+"]"
+		r := Rule{Layer: d.p.Layers[l].Name, Rights: []string{}}
+		if len(d.opt.LayerPlaces) > 0 {
+			p := d.opt.LayerPlaces[given]
+			r.File, r.Line, r.Column, r.Field = p.GetFile(), p.GetLine(), p.GetColumn(), p.GetField()
 		}
+		d.places[l] = r
 	}
 }
 

@@ -34,7 +34,9 @@ func (d *Decider) flatten() (reasons []string) {
 	}
 	one := *flat.Profile
 	one.Flatten = false
-	if d.flat, err = New(&one, nil, d.opt); err != nil {
+	o := d.opt
+	o.LayerPlaces = nil // the one layer stands nowhere
+	if d.flat, err = New(&one, nil, o); err != nil {
 		return []string{err.Error()}
 	}
 	return nil

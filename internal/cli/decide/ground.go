@@ -157,7 +157,8 @@ func (d *Decider) rulesOf(kind profile.Kind, table apiv1.Origin_Table, row int, 
 	var out []Rule
 	for _, o := range d.origins[originKey{table, row, d.layers[layer]}] {
 		if got := profile.Access(o.GetAccess()) & a; got != 0 {
-			r.Rights, r.File, r.Line, r.Field, r.Fragment = names(kind, got), o.GetFile(), o.GetLine(), o.GetField(), o.GetFragment()
+			r.Rights, r.Fragment = names(kind, got), o.GetFragment()
+			r.File, r.Line, r.Column, r.Field = o.GetFile(), o.GetLine(), o.GetColumn(), o.GetField()
 			out = append(out, r)
 		}
 	}

@@ -3,6 +3,7 @@ package decide
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -66,13 +67,13 @@ func build(t *testing.T, layers []profile.Layer, rules []rule, ports ...profile.
 }
 
 // placed gives each row of a profile an origin: line 10 and up for paths, 100
-// and up for ports.
+// and up for ports, column 7.
 func placed(p *profile.Profile) []*apiv1.Origin {
 	var origins []*apiv1.Origin
 	add := func(table apiv1.Origin_Table, line uint32, masks []profile.Access, row int) {
 		for l, a := range masks {
 			if a != 0 {
-				origins = append(origins, &apiv1.Origin{Table: table, Row: uint32(row), Layer: uint32(l), Access: uint32(a), File: "p.yaml", Line: line + uint32(row), Field: "spec.layers[0].paths[0]"})
+				origins = append(origins, &apiv1.Origin{Table: table, Row: uint32(row), Layer: uint32(l), Access: uint32(a), File: "p.yaml", Line: line + uint32(row), Column: 7, Field: "spec.layers[0].paths[0]"})
 			}
 		}
 	}
@@ -83,6 +84,15 @@ func placed(p *profile.Profile) []*apiv1.Origin {
 		add(apiv1.Origin_TABLE_PORTS, 100, p.Ports[i].Access, i)
 	}
 	return origins
+}
+
+// layersPlaced gives each layer of a profile a place: lines 5, 6 and so on.
+func layersPlaced(p *profile.Profile) []*apiv1.LayerPlace {
+	var places []*apiv1.LayerPlace
+	for l := range p.Layers {
+		places = append(places, &apiv1.LayerPlace{File: "p.yaml", Line: 5 + uint32(l), Column: 3, Field: fmt.Sprintf("spec.layers[%d]", l)})
+	}
+	return places
 }
 
 const read = profile.FSReadFile | profile.FSReadDir
@@ -101,6 +111,7 @@ func newDecider(t *testing.T, p *profile.Profile, o Options) *Decider {
 	if o.Errata == nil {
 		o.Errata = AllErrata()
 	}
+	o.LayerPlaces = layersPlaced(p)
 	d, err := New(p, placed(p), o)
 	if err != nil {
 		t.Fatal(err)
