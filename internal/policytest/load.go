@@ -21,6 +21,7 @@ type Compiled struct {
 	Name    string // web, or web@3 of a stored one
 	Profile *profile.Profile
 	Origins []*apiv1.Origin
+	Layers  []*apiv1.LayerPlace // where its layers stand, one each
 }
 
 // Fetch gets a policy by its reference, compiled with these parameters.
@@ -190,5 +191,5 @@ func (t *Test) compile(ctx context.Context, fetch Fetch, root string) (*Compiled
 	if err != nil {
 		return nil, err
 	}
-	return &Compiled{Name: t.policy.Name, Profile: out.Profile, Origins: out.Origins}, nil
+	return &Compiled{Name: t.policy.Name, Profile: out.Profile, Origins: out.Origins, Layers: out.LayerPlaces}, nil
 }

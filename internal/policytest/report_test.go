@@ -59,6 +59,14 @@ FAIL: 3 tests: 3 passed, 1 failed, 1 not run in 1.50s
 	if err := WriteText(&b, r, true, painted); err != nil || !strings.Contains(b.String(), "<passed>ok  ") || !strings.Contains(b.String(), "<passed>passed test.yaml:28: open /srv/a r") {
 		t.Errorf("%v\n%s", err, b.String())
 	}
+	many := &Result{Name: "a", Expectations: make([]Expectation, 100)}
+	for i := range many.Expectations {
+		many.Expectations[i] = Expectation{Op: "mount", Status: Skipped, Text: "why", Line: i}
+	}
+	b.Reset()
+	if err := WriteText(&b, NewReport([]*Result{many}, 0), false, plain); err != nil || !strings.Contains(b.String(), "mount (line 7); and 92 more\n         why\n") || len(b.String()) > 1000 {
+		t.Errorf("%v\n%s", err, b.String())
+	}
 	x := &Result{Name: "a", File: "a\x1b[2J.yaml", Expectations: []Expectation{{Op: "stat /\x1b", Status: Failed, Text: "\x07"}}}
 	b.Reset()
 	if err := WriteText(&b, NewReport([]*Result{x}, 0), false, plain); err != nil || strings.ContainsAny(b.String(), "\x1b\x07") {

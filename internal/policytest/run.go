@@ -98,7 +98,9 @@ func (c *course) decide() error {
 	var d *decide.Decider
 	if c.noDevice == "" {
 		var err error
-		d, err = decide.New(c.compiled.Profile, c.compiled.Origins, decide.Options{ABI: abi, Errata: decide.AllErrata(), Lexical: spec.GetLexical()})
+		d, err = decide.New(c.compiled.Profile, c.compiled.Origins, decide.Options{
+			ABI: abi, Errata: decide.AllErrata(), Lexical: spec.GetLexical(), LayerPlaces: c.compiled.Layers,
+		})
 		if err != nil {
 			return err
 		}

@@ -91,6 +91,9 @@ func writeTest(b *strings.Builder, t *Result, verbose bool, paint Paint) {
 	}
 }
 
+// mostSkips is how many operations are named for one reason.
+const mostSkips = 8
+
 // writeSkips tells every reason once, with the operations it holds for.
 func writeSkips(b *strings.Builder, t *Result, paint Paint) {
 	var reasons []string
@@ -104,6 +107,9 @@ func writeSkips(b *strings.Builder, t *Result, paint Paint) {
 		}
 	}
 	for _, reason := range reasons {
+		if n := len(ops[reason]); n > mostSkips {
+			ops[reason] = append(ops[reason][:mostSkips], fmt.Sprintf("and %d more", n-mostSkips))
+		}
 		fmt.Fprintf(b, "  %s %s\n         %s\n", paint("skipped", Skipped), clean(strings.Join(ops[reason], "; ")), indented(reason))
 	}
 }
