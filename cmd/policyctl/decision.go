@@ -77,7 +77,7 @@ func (d *decision) decider(a *app, cmd *cobra.Command, ref string) (*decide.Deci
 	if err != nil {
 		return nil, nil, err
 	}
-	o := decide.Options{ABI: d.abi, Errata: decide.AllErrata(), Lexical: d.lexical}
+	o := decide.Options{ABI: d.abi, Errata: decide.AllErrata(), Lexical: d.lexical, LayerPlaces: c.layers}
 	if o.Base, err = os.Getwd(); err != nil {
 		return nil, nil, err
 	}

@@ -67,7 +67,8 @@ type compiled struct {
 	name    string // web@3, or the name in the file
 	profile *profile.Profile
 	origins []*apiv1.Origin
-	process *apiv1.Process // nil: none
+	layers  []*apiv1.LayerPlace // where the layers of the profile stand; nil: not known
+	process *apiv1.Process      // nil: none
 	encoded []byte
 	digest  string
 }
@@ -103,7 +104,7 @@ func (a *app) compileFiles(files []string, set map[string]string) (*compiled, er
 	}
 	encoded := out.Profile.Encode()
 	return &compiled{
-		name: doc.Name, profile: out.Profile, origins: out.Origins, process: out.Process,
+		name: doc.Name, profile: out.Profile, origins: out.Origins, layers: out.LayerPlaces, process: out.Process,
 		encoded: encoded, digest: profile.Digest(encoded),
 	}, nil
 }
@@ -140,7 +141,7 @@ func (a *app) fetch(ctx context.Context, ref string, set map[string]string, abi 
 	}
 	v := res.GetVersion()
 	out := &compiled{
-		name: fmt.Sprintf("%s@%d", v.GetName(), v.GetNumber()), profile: p, origins: res.GetOrigins(),
+		name: fmt.Sprintf("%s@%d", v.GetName(), v.GetNumber()), profile: p, origins: res.GetOrigins(), layers: res.GetLayerPlaces(),
 		encoded: res.GetProfile(), digest: res.GetProfileDigest(),
 	}
 	if process {

@@ -108,7 +108,7 @@ func (a *app) runTests(ctx context.Context, files []string, enforce bool) (*poli
 		if err != nil {
 			return nil, err
 		}
-		return &policytest.Compiled{Name: c.name, Profile: c.profile, Origins: c.origins}, nil
+		return &policytest.Compiled{Name: c.name, Profile: c.profile, Origins: c.origins, Layers: c.layers}, nil
 	}}
 	if enforce {
 		r.Performer, r.Support = []string{os.Args[0], performCommand}, landlock.Probe()
