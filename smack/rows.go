@@ -1,5 +1,7 @@
 package smack
 
+import "sort"
+
 // The rules of a set have numbers, in the order of [Set.All], for callers that keep something beside each.
 
 // SubjectRows gives the numbers lo to hi-1 of the rules of a subject; both are 0 when it has none.
@@ -14,6 +16,13 @@ func (s *Set) SubjectRows(subject string) (lo, hi int) {
 // ObjectAt gives the object and the access of a rule by its number.
 func (s *Set) ObjectAt(row int) (object string, a Access) {
 	return s.t.label(int(s.t.object[row])), s.mask[row]
+}
+
+// RuleAt gives a rule by its number.
+func (s *Set) RuleAt(row int) Rule {
+	object, a := s.ObjectAt(row)
+	subject := sort.Search(s.t.labels(), func(i int) bool { return int(s.t.first[i+1]) > row })
+	return Rule{s.t.label(subject), object, a}
 }
 
 // Dead gives how many rules change no decision of the kernel: those that [Set.Live] leaves out.

@@ -28,6 +28,9 @@ func TestRows(t *testing.T) {
 		if object, a := s.ObjectAt(row); object != r.Object || a != r.Access {
 			t.Errorf("row %d is %s %v, want %v", row, object, a, r)
 		}
+		if got := s.RuleAt(row); got != r {
+			t.Errorf("row %d is %v, want %v", row, got, r)
+		}
 		row++
 	}
 	for _, subject := range []string{"_", "none", ""} {

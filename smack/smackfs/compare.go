@@ -9,21 +9,12 @@ import (
 	"policyd.dev/policyd/smack"
 )
 
-// Change is what becomes of the rule of one pair. Access 0 is no rule.
-type Change struct {
-	Subject, Object string
-	From, To        smack.Access
-}
-
-func (c Change) grants() bool  { return c.To&^c.From != 0 }
-func (c Change) revokes() bool { return c.From&^c.To != 0 }
-
 // comparison is the kernel's rules beside the wanted and the owned ones. Its lists are by subject and object.
 type comparison struct {
 	rules int // in the kernel
 	kept  int // wanted pairs that the kernel has as wanted, those of no access among them
 
-	changes []Change
+	changes Changes
 	// foreign are rules in the kernel that are neither wanted nor owned.
 	foreign []smack.Rule
 	// conflicts are those changes that are of pairs with a rule that is not owned.
@@ -92,7 +83,7 @@ func compare(fs FS, want, owned *smack.Set) (*comparison, error) {
 		return nil, err
 	}
 	defer r.close()
-	c := &comparison{whole: map[string]int{}, sum: lineSum{seed: maphash.MakeSeed()}}
+	c := &comparison{changes: Changes{want: want, owned: owned}, whole: map[string]int{}, sum: lineSum{seed: maphash.MakeSeed()}}
 	w := newSide(want)
 	o := w
 	if owned != want {
@@ -186,7 +177,7 @@ func (c *comparison) collectWanted(w *side) {
 	}
 	c.kept = len(w.is) - n // also those of no access: the kernel hides them, or never had them
 	if n > 0 {
-		c.changes = make([]Change, 0, n)
+		c.changes.list = make([]change, 0, n)
 	}
 	if n == 0 && c.rules == 0 {
 		return
@@ -202,7 +193,7 @@ func (c *comparison) collectWanted(w *side) {
 			c.same = append(c.same, rule)
 		case ch.From == ch.To:
 		default:
-			c.changes = append(c.changes, ch)
+			c.changes.list = append(c.changes.list, change{row: uint32(i), from: ch.From, to: ch.To})
 			if foreign {
 				c.conflicts = append(c.conflicts, ch)
 			}
@@ -215,7 +206,7 @@ func (c *comparison) collectWanted(w *side) {
 
 // collectOwned makes the changes of owned rules that are not wanted, and the drift.
 func (c *comparison) collectOwned(o *side, apart bool) {
-	var going []Change
+	before := len(c.changes.list)
 	i := -1
 	for rule := range o.set.All() {
 		i++
@@ -224,20 +215,13 @@ func (c *comparison) collectOwned(o *side, apart bool) {
 			c.drift = append(c.drift, Change{rule.Subject, rule.Object, rule.Access, smack.Access(is & 0x7f)})
 		}
 		if apart && is&rowGoes != 0 {
-			if going == nil {
-				going = make([]Change, 0, o.set.Len()-i)
+			if c.changes.list == nil {
+				c.changes.list = make([]change, 0, o.set.Len()-i)
 			}
-			going = append(going, Change{rule.Subject, rule.Object, smack.Access(is & 0x7f), 0})
+			c.changes.list = append(c.changes.list, change{row: uint32(i), from: smack.Access(is & 0x7f), owned: true})
 		}
 	}
-	switch {
-	case len(going) == 0:
-	case len(c.changes) == 0:
-		c.changes = going
-	default:
-		c.changes = append(c.changes, going...)
-		slices.SortFunc(c.changes, func(a, b Change) int {
-			return cmp.Or(strings.Compare(a.Subject, b.Subject), strings.Compare(a.Object, b.Object))
-		})
+	if before > 0 && len(c.changes.list) > before {
+		c.changes.sort()
 	}
 }

@@ -113,7 +113,7 @@ func FuzzReadRules(f *testing.F) {
 			return
 		}
 		c, err := compare(textFS{newModel(), text}, s, s)
-		if err != nil || len(c.changes) > 0 || len(c.foreign) > 0 {
+		if err != nil || c.changes.Len() > 0 || len(c.foreign) > 0 {
 			// A pair shown twice with two accesses is what the last says to one and the first to the other.
 			seen := map[string]bool{}
 			for line := range strings.Lines(text) {
@@ -140,7 +140,7 @@ func TestReadRulesRefuses(t *testing.T) {
 	}
 	// While others make labels the kernel shows rules again.
 	r, err := Load(t.Context(), textFS{newModel(), "A B r\nC D w\nA B r\nC D w\nX Y r\nX Y r\n"}, setOf(t, "A B r", "C D w"), setOf(t, "A B r", "C D w"), Options{})
-	if err != nil || r.Rules != 3 || r.Kept != 2 || len(r.Foreign) != 1 || len(r.Changes) != 0 {
+	if err != nil || r.Rules != 3 || r.Kept != 2 || len(r.Foreign) != 1 || r.Changes.Len() != 0 {
 		t.Errorf("%+v, %v", r, err)
 	}
 	_, err = Load(t.Context(), textFS{newModel(), ""}, setOf(t, "A B r"), nil, Options{})

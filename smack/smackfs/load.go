@@ -3,6 +3,7 @@ package smackfs
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"policyd.dev/policyd/internal/errs"
@@ -25,9 +26,9 @@ type Options struct {
 
 // Report is what a load found and did. All lists are by subject and object.
 type Report struct {
-	Rules   int      // rules the kernel had
-	Kept    int      // wanted rules it had already
-	Changes []Change // pairs that changed, or would
+	Rules   int     // rules the kernel had
+	Kept    int     // wanted rules it had already
+	Changes Changes // pairs that changed, or would
 	Foreign []smack.Rule
 	// Conflicts are changes of pairs for which somebody else has loaded a rule. They are among Changes when adopted.
 	Conflicts []Change
@@ -91,7 +92,7 @@ func Load(ctx context.Context, fs FS, want, owned *smack.Set, o Options) (*Repor
 	if o.DryRun {
 		return r, nil
 	}
-	if len(c.changes) == 0 {
+	if c.changes.Len() == 0 {
 		r.Owned = after
 		return r, ctx.Err()
 	}
@@ -99,13 +100,13 @@ func Load(ctx context.Context, fs FS, want, owned *smack.Set, o Options) (*Repor
 		return r, err
 	}
 	if o.Intent != nil {
-		if err := o.Intent((&Intent{Boot: BootID(), Order: o.Order, Changes: c.changes}).Encode()); err != nil {
+		if err := o.Intent((&Intent{Boot: BootID(), Order: o.Order, Changes: slices.Collect(c.changes.All())}).Encode()); err != nil {
 			return r, fmt.Errorf("keep the intent of a load: %w", err)
 		}
 	}
 	w := &writer{fs: fs}
 	defer w.close()
-	err = w.write(ctx, steps(c.changes, o.Order, c.whole))
+	err = w.write(ctx, steps(c.changes.All(), c.changes.Len(), o.Order, c.whole))
 	if err == nil {
 		err = verify(fs, c.sum, c.changes)
 	}
@@ -142,7 +143,7 @@ func (r *Report) putBack(ctx context.Context, fs FS, w *writer, order Order, cau
 	ctx = context.WithoutCancel(ctx)
 	left, err := differing(fs, r.Changes)
 	if err == nil && len(left) > 0 {
-		err = w.write(ctx, steps(left, order, nil))
+		err = w.write(ctx, steps(slices.Values(left), len(left), order, nil))
 		if err == nil {
 			left, err = differing(fs, r.Changes)
 		}
@@ -161,13 +162,13 @@ func (r *Report) putBack(ctx context.Context, fs FS, w *writer, order Order, cau
 }
 
 // differing gives the changes that lead from what the kernel has now back to their From.
-func differing(fs FS, changes []Change) ([]Change, error) {
+func differing(fs FS, changes Changes) ([]Change, error) {
 	now, err := ReadRules(fs)
 	if err != nil {
 		return nil, err
 	}
 	var left []Change
-	for _, c := range changes {
+	for c := range changes.All() {
 		if a, _ := now.Lookup(c.Subject, c.Object); a != c.From {
 			left = append(left, Change{c.Subject, c.Object, a, c.From})
 		}
@@ -186,7 +187,7 @@ func (r *Report) countLabels(fs FS) error {
 	for _, l := range known {
 		have[l] = true
 	}
-	for _, c := range r.Changes {
+	for c := range r.Changes.All() {
 		for _, l := range []string{c.Subject, c.Object} {
 			if !have[l] {
 				have[l] = true

@@ -100,8 +100,8 @@ func testDifference(t *testing.T, fs FS) {
 			t.Errorf("foreign rule %v: wrote %q", foreign, written)
 		}
 		same(t, "revoked", rulesOf(t, fs), others)
-		if len(r.Changes) != 140 {
-			t.Errorf("%d changes reported, want 140", len(r.Changes))
+		if r.Changes.Len() != 140 {
+			t.Errorf("%d changes reported, want 140", r.Changes.Len())
 		}
 	}
 }
@@ -134,7 +134,7 @@ func testForeign(t *testing.T, fs FS) {
 	// A dry run, then adopting.
 	want = setOf(t, "F1 F2 r", "F1 F3 r", "F2 F1 x", "F4 F1 -")
 	r = load(t, fs, want, r.Owned, Options{Adopt: true, DryRun: true, Labels: true})
-	if len(r.Changes) != 3 || r.Writes != 0 || r.Labels == 0 || len(r.NewLabels) != 0 {
+	if r.Changes.Len() != 3 || r.Writes != 0 || r.Labels == 0 || len(r.NewLabels) != 0 {
 		t.Errorf("dry run: %+v", r)
 	}
 	same(t, "after a dry run", rulesOf(t, fs), withOthers)

@@ -36,24 +36,22 @@ func (o Order) middle(c Change) smack.Access {
 // access in a chunk of load2 cost less, and say which rules are meant should somebody load others meanwhile.
 const minRevoke = 128
 
-// steps gives what to write, in order: rules, or subjects to revoke as rules without an object. A pair that both gains
+// steps gives what to write for n changes, in order: rules, or subjects to revoke as rules without an object. A pair that both gains
 // and loses letters is written twice, with the union (or the intersection) first. whole are subjects of which all rules
 // go.
-func steps(changes []Change, order Order, whole map[string]int) iter.Seq[smack.Rule] {
+func steps(changes iter.Seq[Change], n int, order Order, whole map[string]int) iter.Seq[smack.Rule] {
 	return func(yield func(smack.Rule) bool) {
-		if len(changes) == 1 {
-			c := changes[0]
-			yield(smack.Rule{Subject: c.Subject, Object: c.Object, Access: c.To}) // one write, without a moment between
-			return
-		}
 		revoked := ""
 		for phase := range 2 {
 			granting := (phase == 0) == (order == GrantsFirst)
-			for _, c := range changes {
+			for c := range changes {
 				r := smack.Rule{Subject: c.Subject, Object: c.Object, Access: c.To}
 				switch {
 				case granting && !c.grants(), !granting && !c.revokes():
 					continue
+				case n == 1: // one write, without a moment between
+					yield(r)
+					return
 				case phase == 0 && c.grants() && c.revokes():
 					r.Access = order.middle(c)
 				case granting || whole[c.Subject] == 0:

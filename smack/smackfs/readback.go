@@ -12,7 +12,7 @@ import (
 	"policyd.dev/policyd/smack"
 )
 
-// lineReader reads load2 rule by rule, in one small buffer.
+// lineReader reads load2 rule by rule, in one small buffer: the kernel gives a page a read.
 type lineReader struct {
 	f    File
 	buf  []byte
@@ -30,7 +30,7 @@ func openRules(fs FS) (*lineReader, error) {
 	if err != nil {
 		return nil, explain(fs, err)
 	}
-	return &lineReader{f: f, buf: make([]byte, 0, 32<<10)}, nil
+	return &lineReader{f: f, buf: make([]byte, 0, 8<<10)}, nil
 }
 
 func (r *lineReader) close() { r.f.Close() }

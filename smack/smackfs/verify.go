@@ -9,10 +9,10 @@ import (
 
 // verify reads the rules again and compares them with those before, changed. The hashes make that cheap when all is
 // well; else every changed pair is looked at. What others did to other pairs meanwhile is theirs.
-func verify(fs FS, before lineSum, changes []Change) error {
+func verify(fs FS, before lineSum, changes Changes) error {
 	want, got := before, lineSum{seed: before.seed}
 	var line []byte
-	for _, c := range changes {
+	for c := range changes.All() {
 		if c.From != 0 {
 			line = smack.Rule{Subject: c.Subject, Object: c.Object, Access: c.From}.Append(line[:0])
 			want.take(line)
@@ -45,7 +45,7 @@ func verify(fs FS, before lineSum, changes []Change) error {
 		return err
 	}
 	var wrong []Change
-	for _, c := range changes {
+	for c := range changes.All() {
 		if a, _ := rules.Lookup(c.Subject, c.Object); a != c.To {
 			wrong = append(wrong, Change{c.Subject, c.Object, a, c.To})
 		}
