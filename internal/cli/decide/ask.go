@@ -95,13 +95,13 @@ func (d *Decider) absolute(p string) (string, error) {
 	return strings.TrimSuffix(d.opt.Base, "/") + "/" + p, nil
 }
 
-// find leads a path of the question to an object of the host.
-func (x *inquiry) find(given string, follow bool) (found, error) {
-	abs, err := x.d.absolute(given)
+// find leads a path of a question to an object of the host.
+func (d *Decider) find(given string, follow bool) (found, error) {
+	abs, err := d.absolute(given)
 	if err != nil {
 		return found{}, err
 	}
-	if x.d.opt.Lexical {
+	if d.opt.Lexical {
 		f := found{real: path.Clean(abs)}
 		if len(f.real) > profile.MaxPath {
 			return found{}, fmt.Errorf("%w: path of %d bytes, more than %d", ErrQuestion, len(f.real), profile.MaxPath)
@@ -113,11 +113,11 @@ func (x *inquiry) find(given string, follow bool) (found, error) {
 
 // paths asks about an operation on one path or two.
 func (x *inquiry) paths() (err error) {
-	if x.old, err = x.find(x.q.op.Path, follows(x.op.Kind)); err != nil {
+	if x.old, err = x.d.find(x.q.op.Path, follows(x.op.Kind)); err != nil {
 		return err
 	}
 	if x.q.op.NewPath != "" {
-		if x.new, err = x.find(x.q.op.NewPath, false); err != nil {
+		if x.new, err = x.d.find(x.q.op.NewPath, false); err != nil {
 			return err
 		}
 	}

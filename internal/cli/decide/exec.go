@@ -11,7 +11,7 @@ import (
 func (x *inquiry) exec() error {
 	name := x.q.op.Path
 	for depth := 0; ; depth++ {
-		f, err := x.find(name, true)
+		f, err := x.d.find(name, true)
 		if err != nil {
 			return err
 		}
