@@ -161,8 +161,10 @@ type SmackState struct {
 	IntentVersion uint64 `protobuf:"varint,10,opt,name=intent_version,json=intentVersion,proto3" json:"intent_version,omitempty"`
 	// Settings that change was to make, with what they were.
 	IntentSettings []*SmackSettingChange `protobuf:"bytes,11,rep,name=intent_settings,json=intentSettings,proto3" json:"intent_settings,omitempty"`
-	// What policyd had put into the kernel is known up to a change by hand (a revoke of a subject).
-	Revoked       []string `protobuf:"bytes,12,rep,name=revoked,proto3" json:"revoked,omitempty"`
+	// Subjects without any rule until the next load, also at starts of policyd.
+	Revoked []string `protobuf:"bytes,12,rep,name=revoked,proto3" json:"revoked,omitempty"`
+	// The assigned policy takes over rules and settings of others, as when it was loaded first.
+	Adopt         bool `protobuf:"varint,13,opt,name=adopt,proto3" json:"adopt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -272,6 +274,13 @@ func (x *SmackState) GetRevoked() []string {
 		return x.Revoked
 	}
 	return nil
+}
+
+func (x *SmackState) GetAdopt() bool {
+	if x != nil {
+		return x.Adopt
+	}
+	return false
 }
 
 // SmackSettingChange is one value of a file of smackfs with what it was.
@@ -1461,7 +1470,7 @@ var File_policyd_v1_smack_proto protoreflect.FileDescriptor
 const file_policyd_v1_smack_proto_rawDesc = "" +
 	"\n" +
 	"\x16policyd/v1/smack.proto\x12\n" +
-	"policyd.v1\"\xfb\x02\n" +
+	"policyd.v1\"\x91\x03\n" +
 	"\n" +
 	"SmackState\x12\x1a\n" +
 	"\bassigned\x18\x01 \x01(\tR\bassigned\x12)\n" +
@@ -1475,7 +1484,8 @@ const file_policyd_v1_smack_proto_rawDesc = "" +
 	"\x0eintent_version\x18\n" +
 	" \x01(\x04R\rintentVersion\x12G\n" +
 	"\x0fintent_settings\x18\v \x03(\v2\x1e.policyd.v1.SmackSettingChangeR\x0eintentSettings\x12\x18\n" +
-	"\arevoked\x18\f \x03(\tR\arevoked\"w\n" +
+	"\arevoked\x18\f \x03(\tR\arevoked\x12\x14\n" +
+	"\x05adopt\x18\r \x01(\bR\x05adopt\"w\n" +
 	"\x12SmackSettingChange\x12\x12\n" +
 	"\x04file\x18\x01 \x01(\tR\x04file\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x12\x10\n" +
