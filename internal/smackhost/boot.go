@@ -85,7 +85,7 @@ func (m *Manager) loadAssigned(ctx context.Context, fs smackfs.FS, r *record) er
 	done.Policy, done.Version = r.GetAssigned(), r.GetAssignedVersion()
 	out, err := m.put(ctx, fs, r, t, done, LoadOptions{Adopt: r.GetAdopt()}, func(out *outcome) *apiv1.Event {
 		return event(store.EventSmackLoad, self, title(done.Policy, done.Version), map[string]string{
-			"digest": v.GetInfo().GetDigest(), "changes": strconv.Itoa(len(out.rules.Changes)),
+			"digest": v.GetInfo().GetDigest(), "changes": strconv.Itoa(out.rules.Changes.Len()),
 			"settings": strconv.Itoa(len(out.settings.Changes)), "once": "false", "adopt": strconv.FormatBool(r.GetAdopt()),
 		})
 	})
@@ -93,7 +93,7 @@ func (m *Manager) loadAssigned(ctx context.Context, fs smackfs.FS, r *record) er
 		return err
 	}
 	m.cfg.Log.Info("smack policy is in force", "policy", title(done.Policy, done.Version), "rules", t.rules.Len(),
-		"changed", len(out.rules.Changes), "foreign", len(out.rules.Foreign), "labels", out.rules.Labels+len(out.rules.NewLabels))
+		"changed", out.rules.Changes.Len(), "foreign", len(out.rules.Foreign), "labels", out.rules.Labels+len(out.rules.NewLabels))
 	if n := drifted(r, out.rules.Drift); n > 0 {
 		m.cfg.Log.Warn("rules that policyd had loaded were changed by somebody else and are put back", "rules", n)
 	}
@@ -126,7 +126,7 @@ func (m *Manager) Unload(ctx context.Context, a store.Actor) (revoked int, warni
 	done.Assigned, done.AssignedVersion, done.Adopt = "", 0, false
 	done.Policy, done.Version, done.Revoked = "", 0, nil
 	out, err := m.put(ctx, fs, r, target{rules: &smack.Set{}}, done, LoadOptions{}, func(out *outcome) *apiv1.Event {
-		return event(store.EventSmackUnload, a, unloaded(r), map[string]string{"changes": strconv.Itoa(len(out.rules.Changes))})
+		return event(store.EventSmackUnload, a, unloaded(r), map[string]string{"changes": strconv.Itoa(out.rules.Changes.Len())})
 	})
 	if err != nil {
 		return 0, nil, err
@@ -139,7 +139,7 @@ func (m *Manager) Unload(ctx context.Context, a store.Actor) (revoked int, warni
 	}
 	m.setFailed(nil)
 	m.setInterrupted("")
-	return len(out.rules.Changes), warnings, nil
+	return out.rules.Changes.Len(), warnings, nil
 }
 
 // unloaded names what an unload ends.

@@ -82,7 +82,7 @@ func compareInto(ctx context.Context, res *apiv1.GetSmackResponse, fs smackfs.FS
 	if err != nil {
 		return err
 	}
-	res.Rules, res.Labels, res.DriftTotal = uint32(rules.Rules), uint32(rules.Labels), uint32(len(rules.Changes))
+	res.Rules, res.Labels, res.DriftTotal = uint32(rules.Rules), uint32(rules.Labels), uint32(rules.Changes.Len())
 	var now *smack.Set
 	if now, err = smackfs.ReadRules(fs); err != nil {
 		return err
@@ -99,7 +99,10 @@ func compareInto(ctx context.Context, res *apiv1.GetSmackResponse, fs smackfs.FS
 			})
 		}
 	}
-	for _, c := range rules.Changes[:min(len(rules.Changes), MaxChanges)] {
+	for c := range rules.Changes.All() {
+		if len(res.Drift) == MaxChanges {
+			break
+		}
 		row := &apiv1.SmackRuleState{Subject: c.Subject, Object: c.Object, Kernel: c.From.String()}
 		row.Policy = stated(t.rules, smack.Rule{Subject: c.Subject, Object: c.Object})
 		res.Drift = append(res.Drift, row)

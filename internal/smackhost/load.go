@@ -86,7 +86,7 @@ func (m *Manager) Load(ctx context.Context, v *apiv1.Version, o LoadOptions) (*a
 	}
 	got, err := m.put(ctx, fs, r, t, done, o, func(out *outcome) *apiv1.Event {
 		return event(store.EventSmackLoad, o.Actor, title(done.Policy, done.Version), map[string]string{
-			"digest": v.GetInfo().GetDigest(), "changes": strconv.Itoa(len(out.rules.Changes)),
+			"digest": v.GetInfo().GetDigest(), "changes": strconv.Itoa(out.rules.Changes.Len()),
 			"settings": strconv.Itoa(len(out.settings.Changes)), "once": strconv.FormatBool(o.Once), "adopt": strconv.FormatBool(o.Adopt),
 		})
 	})
@@ -175,7 +175,7 @@ func response(rec *record, t target, out *outcome) *apiv1.LoadResponse {
 		Unchanged: uint32(r.Kept), Foreign: uint32(len(r.Foreign)), NewLabels: uint32(len(r.NewLabels)),
 		Labels: uint32(r.Labels + len(r.NewLabels)), Writes: uint32(r.Writes), Bytes: uint64(r.Bytes),
 	}
-	for _, c := range r.Changes {
+	for c := range r.Changes.All() {
 		if c.To&^c.From != 0 {
 			res.Granted++
 		}
