@@ -76,17 +76,17 @@ func (a *app) completeRefs(kind string) completer {
 	}
 }
 
-// completeAnyRefs completes up to n references to policies, or to fragments
-// behind "fragment/"; files are offered too.
+// completeAnyRefs completes up to n references to policies, or to other kinds
+// behind their word ("fragment/"); files are offered too.
 func (a *app) completeAnyRefs(n int) completer {
 	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 		if len(args) >= n {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		if rest, ok := strings.CutPrefix(typed, "fragment/"); ok {
-			return a.refs(cmd.Context(), policy.KindFragment, "fragment/", rest), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+		if kind, rest := splitKind(typed); len(rest) < len(typed) {
+			return a.refs(cmd.Context(), kind, words[kind]+"/", rest), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 		}
-		return a.refs(cmd.Context(), policy.KindPolicy, "", typed), cobra.ShellCompDirectiveNoSpace
+		return a.anyRefs(cmd.Context(), typed), cobra.ShellCompDirectiveNoSpace
 	}
 }
 
@@ -95,10 +95,21 @@ func (a *app) completeNames(cmd *cobra.Command, args []string, typed string) ([]
 	if len(args) > 0 || strings.Contains(typed, "@") {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	if rest, ok := strings.CutPrefix(typed, "fragment/"); ok {
-		return a.refs(cmd.Context(), policy.KindFragment, "fragment/", rest), cobra.ShellCompDirectiveNoFileComp
+	if kind, rest := splitKind(typed); len(rest) < len(typed) {
+		return a.refs(cmd.Context(), kind, words[kind]+"/", rest), cobra.ShellCompDirectiveNoFileComp
 	}
-	return a.refs(cmd.Context(), policy.KindPolicy, "", typed), cobra.ShellCompDirectiveNoFileComp
+	return a.anyRefs(cmd.Context(), typed), cobra.ShellCompDirectiveNoFileComp
+}
+
+// anyRefs gives policies, and the words of other kinds.
+func (a *app) anyRefs(ctx context.Context, typed string) []string {
+	out := a.refs(ctx, policy.KindPolicy, "", typed)
+	for _, k := range storedKinds[1:] {
+		if strings.HasPrefix(k.word+"/", typed) && typed != "" {
+			out = append(out, k.word+"/")
+		}
+	}
+	return out
 }
 
 // completeSandboxes completes ids, with ended ones or without.

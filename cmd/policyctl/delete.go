@@ -15,7 +15,7 @@ func newDelete(a *app) *cobra.Command {
 	var expect string
 	cmd := &cobra.Command{
 		Use:   "delete NAME --expect N",
-		Short: "Delete a policy or fragment",
+		Short: "Delete a policy, fragment or Smack policy",
 		Long: "delete is refused while something refers to the document, and says what: a policy that includes\n" +
 			"the fragment, a sandbox that runs under the policy. Its history is kept, and rollback brings it\n" +
 			"back, unless --purge removes that too, at once or later: the history of what was deleted is\n" +

@@ -23,8 +23,8 @@ func newDiff(a *app) *cobra.Command {
 		Use:   "diff A B",
 		Short: "Compare two versions or files, as text or by what they allow",
 		Long: "diff compares what two documents say, in canonical YAML: comments, order of keys and layout do\n" +
-			"not count. A and B are versions (web@2, fragment/site/base) or files (with a / or .yaml in the\n" +
-			"name, or -). Exit code 0: equal, 1: different, 2: could not be compared.\n\n" +
+			"not count. A and B are versions (web@2, fragment/site/base, smackpolicy/platform) or files (with a /\n" +
+			"or .yaml in the name, or -). Exit code 0: equal, 1: different, 2: could not be compared.\n\n" +
 			"With --semantic it compares what two policies allow: rights gained (+) and lost (-) by B, per path\n" +
 			"and all beneath, port, scope, mount and move between folders, and the rule or layer that made the\n" +
 			"difference. Rules in another order, split, merged or renamed layers and rules that grant nothing new\n" +
@@ -32,10 +32,13 @@ func newDiff(a *app) *cobra.Command {
 			"A and B are versions of policies, files or folders of YAML (a policy and its fragments), or compiled\n" +
 			"profiles (see compile): a name with .profile or .yaml at its end or with a / is a file, and a file\n" +
 			"that begins with the byte 0x89 is a profile. A value of --set goes to whichever has the parameter.\n" +
+			"Two Smack policies are compared by the access of each pair of labels, all layers together, and by\n" +
+			"their settings.\n" +
 			"Exit code 0: equal, 1: different, nothing gained, 3: something gained, 2: could not be compared.",
 		Example: "  policyctl diff web@2 web@3\n" +
 			"  policyctl diff web ./web.yaml\n" +
 			"  policyctl diff --semantic web@stable ./web.yaml --set state=/srv/web\n" +
+			"  policyctl diff --semantic smackpolicy/platform@3 ./platform.yaml\n" +
 			"  policyctl diff --semantic -o json old.profile new.profile\n" +
 			"  policyctl diff --semantic -q main/web.yaml ./web.yaml; test $? -le 1 || exit 1   # in CI: no new rights",
 		Args:              exactly("A", "B"),
@@ -147,7 +150,7 @@ func isFile(s string) bool {
 		strings.HasPrefix(s, "/") || strings.HasPrefix(s, "./") || strings.HasPrefix(s, "../") {
 		return true
 	}
-	if strings.HasPrefix(s, "policy/") || strings.HasPrefix(s, "fragment/") || !strings.Contains(s, "/") {
+	if hasKind(s) || !strings.Contains(s, "/") {
 		return false
 	}
 	_, err := os.Stat(s)

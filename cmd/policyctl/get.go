@@ -18,23 +18,24 @@ import (
 )
 
 func newGet(a *app) *cobra.Command {
+	var kinds []string
+	for _, k := range storedKinds {
+		kinds = append(kinds, k.many, k.word)
+	}
 	cmd := &cobra.Command{
-		Use:   "get policies|policy|fragments|fragment",
-		Short: "List policies and fragments, or show one",
+		Use:   "get " + strings.Join(kinds, "|"),
+		Short: "List policies, fragments and Smack policies, or show one",
 		Example: "  policyctl get policies -l team=edge -o wide\n" +
 			"  policyctl get policy web@stable -o yaml\n" +
 			"  policyctl get fragment std/base",
 		Args: unknownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return cli.Usage(fmt.Errorf("say what to get: policies, policy REF, fragments or fragment REF"))
+			return cli.Usage(fmt.Errorf("say what to get: %s REF", strings.Join(kinds, ", ")))
 		},
 	}
-	cmd.AddCommand(
-		a.getMany(policy.KindPolicy, "policies", "List the newest versions of policies", "  policyctl get policies\n  policyctl get policies -l team=edge -o json\n  policyctl get policies --watch"),
-		a.getOne(policy.KindPolicy, "policy", "Show a policy as it was written", "  policyctl get policy web\n  policyctl get policy web@2 -o table"),
-		a.getMany(policy.KindFragment, "fragments", "List the newest versions of fragments", "  policyctl get fragments -o name"),
-		a.getOne(policy.KindFragment, "fragment", "Show a fragment as it was written", "  policyctl get fragment std/base"),
-	)
+	for _, k := range storedKinds {
+		cmd.AddCommand(a.getMany(k.kind, k.many, k.list, k.listUses), a.getOne(k.kind, k.word, k.show, k.showUse))
+	}
 	return cmd
 }
 

@@ -12,8 +12,8 @@ import (
 func newHistory(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:               "history NAME",
-		Short:             "List the versions of a policy or fragment, newest first",
-		Example:           "  policyctl history web\n  policyctl history fragment/site/base -o json",
+		Short:             "List the versions of a document, newest first",
+		Example:           "  policyctl history web\n  policyctl history fragment/site/base -o json\n  policyctl history smackpolicy/platform",
 		Args:              exactly("NAME"),
 		ValidArgsFunction: a.completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -10,16 +10,54 @@ import (
 	"policyd.dev/policyd/internal/policy"
 )
 
-// words are what people call the kinds of documents.
-var words = map[string]string{policy.KindPolicy: "policy", policy.KindFragment: "fragment"}
+// storedKind is a kind of document that policyd keeps, as people name it.
+type storedKind struct {
+	kind, word, many  string
+	list, show        string // what get does with it
+	listUses, showUse string // examples
+}
 
-// splitKind reads "policy/web@3" or "fragment/std/base" or, when there is no
-// such word in front, takes a policy.
-func splitKind(ref string) (kind, rest string) {
-	if r, ok := strings.CutPrefix(ref, "fragment/"); ok {
-		return policy.KindFragment, r
+// storedKinds is the table of them. A reference without a word in front is of the
+// first one.
+var storedKinds = []storedKind{
+	{
+		policy.KindPolicy, "policy", "policies", "List the newest versions of policies", "Show a policy as it was written",
+		"  policyctl get policies\n  policyctl get policies -l team=edge -o json\n  policyctl get policies --watch", "  policyctl get policy web\n  policyctl get policy web@2 -o table",
+	},
+	{
+		policy.KindFragment, "fragment", "fragments", "List the newest versions of fragments", "Show a fragment as it was written",
+		"  policyctl get fragments -o name", "  policyctl get fragment std/base",
+	},
+	{
+		policy.KindSmack, "smackpolicy", "smackpolicies", "List the newest versions of Smack policies", "Show a Smack policy as it was written",
+		"  policyctl get smackpolicies -o wide", "  policyctl get smackpolicy platform@2",
+	},
+}
+
+// words are what people call the kinds of documents.
+var words = func() map[string]string {
+	m := map[string]string{}
+	for _, k := range storedKinds {
+		m[k.kind] = k.word
 	}
-	return policy.KindPolicy, strings.TrimPrefix(ref, "policy/")
+	return m
+}()
+
+// splitKind reads "policy/web@3", "fragment/std/base" or "smackpolicy/platform" or,
+// when there is no such word in front, takes a policy.
+func splitKind(ref string) (kind, rest string) {
+	for _, k := range storedKinds {
+		if r, ok := strings.CutPrefix(ref, k.word+"/"); ok {
+			return k.kind, r
+		}
+	}
+	return storedKinds[0].kind, ref
+}
+
+// hasKind tells whether a reference has the word of a kind in front.
+func hasKind(ref string) bool {
+	_, rest := splitKind(ref)
+	return len(rest) < len(ref)
 }
 
 // title is the name of a version in output: policy/web@3, or fragment/std/base for

@@ -15,6 +15,7 @@ import (
 const (
 	groupPolicies  = "policies"
 	groupSandboxes = "sandboxes"
+	groupSmack     = "smack"
 	groupDaemon    = "daemon"
 	groupOther     = "other"
 )
@@ -62,6 +63,7 @@ func newRoot(a *app) *cobra.Command {
 	root.AddGroup(
 		&cobra.Group{ID: groupPolicies, Title: "Policies:"},
 		&cobra.Group{ID: groupSandboxes, Title: "Programs under a policy:"},
+		&cobra.Group{ID: groupSmack, Title: "The host's Smack rules:"},
 		&cobra.Group{ID: groupDaemon, Title: "The daemon and its store:"},
 		&cobra.Group{ID: groupOther, Title: "Other:"},
 	)
@@ -73,6 +75,7 @@ func newRoot(a *app) *cobra.Command {
 	}
 	add(groupPolicies, newApply(a), newGet(a), newHistory(a), newDiff(a), newRollback(a), newTag(a), newDelete(a),
 		newValidate(a), newFmt(a), newCompile(a), newInspect(a), newCheck(a), newGraph(a), newExplain(a), newPreflight(a), newTest(a))
+	add(groupSmack, newSmack(a))
 	add(groupSandboxes, newRun(a), newExec(a), newPs(a), newLogs(a), newWait(a), newKill(a), newRm(a), newTop(a))
 	add(groupDaemon, newStatus(a), newEvents(a), newBackup(a), newRestore(a), newDB(a))
 	add(groupOther, newSchema(a), newCompletion(a), newVersion(a), newMan(a), newTestPerform(a))

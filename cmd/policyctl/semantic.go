@@ -53,6 +53,15 @@ func (a *app) semanticAnswer(ctx context.Context, args []string, sets []string, 
 	if err != nil {
 		return 0, err
 	}
+	both, is, err := a.smackSides(ctx, args)
+	switch {
+	case err != nil:
+		return 0, err
+	case is && (len(sets) > 0 || abi > 0):
+		return 0, cli.Usage(errors.New("--set and --abi are not for Smack policies"))
+	case is:
+		return a.smackAnswer(args, both, form)
+	}
 	var sides [2]*compiled
 	unused := maps.Clone(set)
 	for i, what := range args {

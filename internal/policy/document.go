@@ -92,3 +92,21 @@ func newDocument(res *apiv1.Resource, o origin) *Document {
 	}
 	return d
 }
+
+// KindsOf gives the kinds that the documents of a file say they are, also of a
+// file with errors; what cannot be read as YAML has none.
+func KindsOf(src []byte) []string {
+	var kinds []string
+	for _, seg := range splitFile("", src, &Errors{}) {
+		root := seg.load(&Errors{})
+		if root == nil {
+			continue
+		}
+		for i := 0; i+1 < len(root.Content); i += 2 {
+			if root.Content[i].Value == "kind" {
+				kinds = append(kinds, root.Content[i+1].Value)
+			}
+		}
+	}
+	return kinds
+}

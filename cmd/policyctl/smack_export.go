@@ -1,0 +1,136 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"policyd.dev/policyd/internal/cli"
+	"policyd.dev/policyd/internal/policy"
+	"policyd.dev/policyd/smack"
+)
+
+// exportDialects are the formats that export writes.
+var exportDialects = []string{string(smack.DialectLibsmack), string(smack.DialectSystemd)}
+
+func newSmackExport(a *app) *cobra.Command {
+	var files []string
+	var dialect, dir string
+	var lossy bool
+	cmd := &cobra.Command{
+		Use:   "export REF|-f FILE --dialect libsmack|systemd -o FOLDER",
+		Short: "Write a Smack policy in the format of another loader",
+		Long: "export writes accesses.d, cipso.d, netlabel.d and onlycap, as far as the format has them, beneath a\n" +
+			"folder, which is made when it is missing. Layers become one. Files named policyd of an earlier export\n" +
+			"that are no longer needed are removed, others are left alone. What the format cannot say is told, and then\n" +
+			"nothing is written unless --lossy is given.",
+		Example: "  policyctl smack export platform@3 --dialect systemd -o /etc/smack\n" +
+			"  policyctl smack export -f platform.yaml --dialect libsmack --lossy -o out",
+		Args:              refOrFiles(&files),
+		ValidArgsFunction: a.completeRefs(policy.KindSmack),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var write func(*smack.Set, *smack.Settings) ([]smack.File, []string)
+			switch dialect {
+			case string(smack.DialectLibsmack):
+				write = smack.ExportLibsmack
+			case string(smack.DialectSystemd):
+				write = smack.ExportSystemd
+			default:
+				return cli.Usage(fmt.Errorf("--dialect %q: want libsmack or systemd", dialect))
+			}
+			if dir == "" {
+				return cli.Usage(errors.New("no folder given: use -o FOLDER"))
+			}
+			c, err := a.loadSmack(cmd.Context(), args, files)
+			if err != nil {
+				return err
+			}
+			out, lost := write(c.Policy.Effective(), &c.Policy.Settings)
+			for _, l := range lost {
+				a.note("%s cannot say: %s", dialect, l)
+			}
+			if len(lost) > 0 && !lossy {
+				return fmt.Errorf("%s cannot say all of the policy, so nothing is written; --lossy writes the rest of it", dialect)
+			}
+			if err := writeTree(dir, out); err != nil {
+				return err
+			}
+			for _, f := range out {
+				a.say("%s", filepath.Join(dir, f.Name))
+			}
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.StringArrayVarP(&files, "file", "f", nil, "export the policy of this file instead, without a daemon")
+	f.StringVar(&dialect, "dialect", "", "libsmack or systemd")
+	f.StringVarP(&dir, "output", "o", "", "folder to write to")
+	f.BoolVar(&lossy, "lossy", false, "write what the format can say, and leave out the rest")
+	_ = cmd.RegisterFlagCompletionFunc("dialect", cobra.FixedCompletions(exportDialects, cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+// loadSmack gets a policy from files, or else a version of the store.
+func (a *app) loadSmack(ctx context.Context, args, files []string) (*policy.CompiledSmack, error) {
+	if len(files) > 0 {
+		return a.compileSmackFile(files)
+	}
+	v, err := a.version(ctx, policy.KindSmack, smackRef(args[0]))
+	if err != nil {
+		return nil, err
+	}
+	return policy.CompileSmackVersion(v)
+}
+
+// exportPaths are all the files an export may write.
+var exportPaths = []string{"accesses.d/policyd", "cipso.d/policyd", "netlabel.d/policyd", "onlycap"}
+
+// writeTree writes files beneath a folder. All are written beside it before the first takes its place, so that a full
+// disk or a missing right leaves what was there. A file of an earlier export that is not among them is removed; onlycap may
+// be another's, and stays.
+func writeTree(dir string, files []smack.File) (err error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	stage, err := os.MkdirTemp(dir, ".policyctl-export-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(stage)) }()
+	written := map[string]bool{}
+	for i, f := range files {
+		written[f.Name] = true
+		if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(f.Name)), 0o755); err != nil {
+			return err
+		}
+		if err := writeSynced(filepath.Join(stage, fmt.Sprint(i)), f.Data); err != nil {
+			return err
+		}
+	}
+	for i, f := range files {
+		if err := os.Rename(filepath.Join(stage, fmt.Sprint(i)), filepath.Join(dir, f.Name)); err != nil {
+			return err
+		}
+	}
+	for _, name := range exportPaths {
+		if filepath.Base(name) == "policyd" && !written[name] {
+			if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func writeSynced(name string, data []byte) error {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	return errors.Join(err, f.Sync(), f.Close())
+}
