@@ -3,7 +3,9 @@ package smackfs
 import (
 	"bytes"
 	"fmt"
+	"iter"
 	"os"
+	"slices"
 	"strings"
 
 	"policyd.dev/policyd/internal/errs"
@@ -21,9 +23,11 @@ type Intent struct {
 const intentHead = "policyd smack intent 1"
 
 // Encode gives the bytes: a line "policyd smack intent 1 BOOT ORDER", a line "SUBJECT OBJECT FROM TO" for each change.
-func (i *Intent) Encode() []byte {
-	b := fmt.Appendf(nil, "%s %s %s\n", intentHead, i.Boot, i.Order)
-	for _, c := range i.Changes {
+func (i *Intent) Encode() []byte { return encodeIntent(i.Boot, i.Order, slices.Values(i.Changes)) }
+
+func encodeIntent(boot string, order Order, changes iter.Seq[Change]) []byte {
+	b := fmt.Appendf(nil, "%s %s %s\n", intentHead, boot, order)
+	for c := range changes {
 		b = smack.Rule{Subject: c.Subject, Object: c.Object, Access: c.From}.Append(b)
 		b = append(c.To.Append(append(b[:len(b)-1], ' ')), '\n')
 	}

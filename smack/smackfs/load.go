@@ -38,7 +38,7 @@ type Report struct {
 	Labels    int      // labels the kernel had, 0 without Options.Labels; none is ever freed
 	NewLabels []string // labels it has now because of this load, with Options.Labels
 
-	// Owned is what policyd has loaded from now on: what the next load is to be given as owned.
+	// Owned is what policyd has loaded from now on, also when the load failed: what the next load is to be given as owned.
 	Owned *smack.Set
 
 	Writes  int // write calls
@@ -100,7 +100,7 @@ func Load(ctx context.Context, fs FS, want, owned *smack.Set, o Options) (*Repor
 		return r, err
 	}
 	if o.Intent != nil {
-		if err := o.Intent((&Intent{Boot: BootID(), Order: o.Order, Changes: slices.Collect(c.changes.All())}).Encode()); err != nil {
+		if err := o.Intent(encodeIntent(BootID(), o.Order, c.changes.All())); err != nil {
 			return r, fmt.Errorf("keep the intent of a load: %w", err)
 		}
 	}
@@ -148,6 +148,9 @@ func (r *Report) putBack(ctx context.Context, fs FS, w *writer, order Order, cau
 			left, err = differing(fs, r.Changes)
 		}
 	}
+	if err != nil || len(left) > 0 {
+		r.claim()
+	}
 	switch {
 	case err != nil:
 		return fmt.Errorf("%w: %w; the earlier rules could not be put back: %w", errs.ErrSmackPartly, cause, err)
@@ -159,6 +162,22 @@ func (r *Report) putBack(ctx context.Context, fs FS, w *writer, order Order, cau
 	}
 	r.PutBack = true
 	return fmt.Errorf("%w; the earlier rules are in force", cause)
+}
+
+// claim makes everything that the load may have left in the kernel policyd's, beside what was.
+func (r *Report) claim() {
+	b := smack.NewSetBuilder()
+	for rule := range r.Owned.All() {
+		b.Set(rule.Subject, rule.Object, rule.Access)
+	}
+	for c := range r.Changes.All() {
+		if c.To != 0 {
+			b.Set(c.Subject, c.Object, c.To)
+		}
+	}
+	if all, err := b.Build(); err == nil { // more labels than a set holds: what was owned is all that can be told
+		r.Owned = all
+	}
 }
 
 // differing gives the changes that lead from what the kernel has now back to their From.
