@@ -40,7 +40,7 @@ func newSmackImport(a *app) *cobra.Command {
 			"libsmack, systemd (comments), tizen-manifest (XML) or template (~NAME~ and {{name}}, with --set).",
 		Example: "  policyctl smack import /etc/smack --name platform > platform.yaml\n" +
 			"  policyctl smack import --dialect systemd /etc/smack/accesses.d/extra\n" +
-			"  policyctl smack import --set APP=mail --set APP=web app.template",
+			"  policyctl smack import --set APP=mail --set plugs=usb --set plugs=net app.template",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return errors.New("FOLDER or FILE is missing")
@@ -74,7 +74,7 @@ func newSmackImport(a *app) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&dialect, "dialect", dialects[0], "format of the files of rules: "+strings.Join(dialects, ", "))
-	f.StringArrayVar(&sets, "set", nil, "value of a variable of a template, NAME=VALUE; may be repeated, also for one name")
+	f.StringArrayVar(&sets, "set", nil, "value of a variable of a template, NAME=VALUE; may be repeated, also for one name, for a section")
 	f.StringVar(&name, "name", "imported", "name of the policy")
 	_ = cmd.RegisterFlagCompletionFunc("dialect", cobra.FixedCompletions(dialects, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
