@@ -278,6 +278,10 @@ func TestNotAsked(t *testing.T) {
 		"exchange DIR/fifo DIR/none":   syscall.ENOENT,
 		"rename DIR/fifo /proc/fifo":   syscall.EXDEV,
 		"rename / DIR/x":               syscall.EBUSY,
+		"rename DIR/data DIR/data/new": syscall.EINVAL,
+		"rename DIR/data/deep DIR":     syscall.ENOTEMPTY,
+		"exchange DIR/data/deep DIR":   syscall.EINVAL,
+		"open DIR rt":                  syscall.EISDIR,
 		"mkdir /":                      ErrNotAsked,
 	} {
 		q, err := ParseLine(strings.ReplaceAll(line, "DIR", dir))

@@ -108,7 +108,7 @@ open DIR/data/deep/file r|open DIR/data/deep/file rw|open DIR/data/deep/file wt|
 open DIR/other/secret r|open DIR/other/hard w|open DIR/other/secret rt|open DIR/alias/deep/file r|open DIR/data/deep/../../other/hard r
 open DIR r|open DIR/data rd|open DIR/alias r|open DIR/data/new rc|open DIR/data/new wct|open DIR/data/dangling wc|open DIR/data/dangling r
 open DIR/other/fifo r|open DIR/other/sock r|open DIR/bound/secret r|open DIR/bound/hard w|open DIR/mounted/in/file r|open DIR/mounted/in/new wc
-open DIR/data p|open DIR/other/secret rd|open DIR/data/none r|open DIR/data w
+open DIR/data p|open DIR/other/secret rd|open DIR/data/none r|open DIR/data w|open DIR/data rt
 truncate DIR/data/deep/file|truncate DIR/data/link|truncate DIR/bound/secret|truncate DIR/data|truncate DIR/other/fifo
 mkdir DIR/data/new|mkdir DIR/other/new|mkdir DIR/bound/new|mkdir DIR/data/link|mkdir DIR/none/new|mkdir DIR/mounted/in/deep/new
 mknod DIR/data/new reg|mknod DIR/other/new fifo|mknod DIR/data/new sock|mknod DIR/mounted/new reg|mknod DIR/data/dangling reg
@@ -120,7 +120,9 @@ rename DIR/data/link DIR/other/new|rename DIR/other/fifo DIR/data/deep/file|rena
 rename DIR/bound/secret DIR/data/new|rename DIR/mounted/in/file DIR/mounted/new|rename DIR/mounted/in/deep DIR/mounted/new|rename DIR/data/deep DIR/other/secret
 rename DIR/mounted/in/file DIR/mounted/in/deep/new|rename DIR/other/secret DIR/other/hard|rename DIR/none DIR/data/new
 exchange DIR/data/deep/file DIR/other/hard|exchange DIR/data/deep DIR/other/secret|exchange DIR/data/link DIR/alias|exchange DIR/mounted/in/deep DIR/mounted/in/file
-exchange DIR/data/interp DIR/data/none
+exchange DIR/data/interp DIR/data/none|exchange DIR/data DIR/data/deep/file|exchange DIR/data/deep/file DIR/data
+rename DIR/data DIR/data/new|rename DIR/data DIR/data/deep/file|rename DIR/data/deep/file DIR/data|rename DIR/mounted/in/deep DIR/mounted/in
+link DIR/data/deep/file DIR/mounted/in/file
 link DIR/data/deep/file DIR/data/deep/new|link DIR/data/deep/file DIR/other/new|link DIR/other/secret DIR/data/new|link DIR/data/link DIR/data/new
 link DIR/mounted/in/file DIR/mounted/new|link DIR/data/deep DIR/data/new|link DIR/data/interp DIR/bound/new
 ioctl-dev /dev/null|ioctl-dev /dev/null rw|ioctl-dev DIR/data/interp|connect-unix DIR/other/sock|connect-unix DIR/data/interp|connect-unix DIR/bound/sock

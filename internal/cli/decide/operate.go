@@ -9,6 +9,9 @@ import (
 	"policyd.dev/policyd/enforce/profile"
 )
 
+// opensForWriting is what open(2) refuses for directories: O_TRUNC makes MAY_WRITE of any mode.
+const opensForWriting = profile.OpenWrite | profile.OpenCreate | profile.OpenTruncate
+
 // assume takes objects for what the operation makes sense with.
 func (x *inquiry) assume() error {
 	t := profile.RegularFile
@@ -26,7 +29,7 @@ func (x *inquiry) assume() error {
 	if x.op.Open&profile.OpenDirectory != 0 || folder(x.q.op.Path, x.old.real) {
 		t = profile.Directory
 	}
-	if t == profile.Directory && x.op.Open&(profile.OpenWrite|profile.OpenCreate) != 0 {
+	if t == profile.Directory && x.op.Open&opensForWriting != 0 {
 		return notAsked(x.q.op.Path, "a directory is not opened for writing", syscall.EISDIR)
 	}
 	x.old.kind = t
@@ -40,7 +43,11 @@ func (x *inquiry) assume() error {
 			x.new.kind = profile.Directory
 		}
 		x.a.note(noteAssumed, "%s is taken for a %s%s", x.q.op.NewPath, assumedNames[x.new.kind], x.slashHint(x.new.kind))
+		return x.intoItself()
 	case profile.OpRename:
+		if err := x.intoItself(); err != nil {
+			return err
+		}
 		x.a.note(noteAssumed, "%s is taken for free; to replace a file there needs remove_file on its directory as well", x.q.op.NewPath)
 	}
 	return nil
@@ -76,7 +83,7 @@ func (x *inquiry) look() error {
 	case profile.OpOpen, profile.OpIoctlDev:
 		switch {
 		case x.op.Open&profile.OpenPath != 0:
-		case dir && x.op.Open&(profile.OpenWrite|profile.OpenCreate) != 0:
+		case dir && x.op.Open&opensForWriting != 0:
 			return notAsked(x.q.op.Path, "a directory is not opened for writing", syscall.EISDIR)
 		case f.exists() && !dir && x.op.Open&profile.OpenDirectory != 0:
 			return notAsked(x.q.op.Path, "no directory", syscall.ENOTDIR)
@@ -153,7 +160,13 @@ func (x *inquiry) lookMove() error {
 		return err
 	}
 	if from.mount != to.mount || x.op.Kind == profile.OpLink && x.old.mount != to.mount {
+		if x.op.Kind == profile.OpLink && x.new.exists() {
+			return notAsked(x.q.op.NewPath, "it exists", syscall.EEXIST)
+		}
 		return notAsked(x.a.Operation, "the two lie in different mounts", syscall.EXDEV)
+	}
+	if err := x.intoItself(); err != nil {
+		return err
 	}
 	x.facts.Mounted = to.mount != root.mount
 	if x.op.Kind == profile.OpLink {
@@ -163,6 +176,21 @@ func (x *inquiry) lookMove() error {
 		if x.old.kind == profile.Directory {
 			x.a.note(noteFileSystem, "%s is a directory: link fails with EPERM where the policy allows it", x.q.op.Path)
 		}
+	}
+	return nil
+}
+
+// intoItself refuses what would cut a directory off the tree: do_renameat2 looks at both ends before it asks.
+func (x *inquiry) intoItself() error {
+	switch {
+	case x.op.Kind == profile.OpLink:
+	case strings.HasPrefix(x.new.real, x.old.real+"/"):
+		return notAsked(x.q.op.NewPath, "it lies beneath "+x.q.op.Path, syscall.EINVAL)
+	case !strings.HasPrefix(x.old.real, x.new.real+"/"):
+	case x.op.Kind == profile.OpExchange:
+		return notAsked(x.q.op.Path, "it lies beneath "+x.q.op.NewPath, syscall.EINVAL)
+	default:
+		return notAsked(x.q.op.NewPath, x.q.op.Path+" lies beneath it", syscall.ENOTEMPTY)
 	}
 	return nil
 }
