@@ -21,6 +21,7 @@ import (
 	"policyd.dev/policyd/internal/config"
 	"policyd.dev/policyd/internal/sandbox"
 	"policyd.dev/policyd/internal/server"
+	"policyd.dev/policyd/internal/smackhost"
 	"policyd.dev/policyd/store"
 )
 
@@ -81,13 +82,19 @@ func serve(o *options, stderr io.Writer) (err error) {
 		err = errors.Join(err, boxes.Stop(ctx))
 	}()
 
+	host := smackhost.New(smackhost.Config{Store: st, Log: log})
+	if err := host.Boot(context.Background()); err != nil {
+		// It serves all the same, so that somebody can mend it, but does not say that it is ready.
+		log.Error("the assigned smack policy is not in force: no sandbox with a label is started", "error", err)
+	}
+
 	tlsConfig, err := serverTLS(o.config.TCP)
 	if err != nil {
 		return err
 	}
 	srv, err := server.New(server.Config{
 		Store: st, Sandboxes: boxes, Support: sup, Containment: containment.Name(), Grants: o.config.Grants,
-		Limits: o.config.Limits, TLS: tlsConfig, Log: log, UID: os.Geteuid(),
+		Limits: o.config.Limits, TLS: tlsConfig, Log: log, UID: os.Geteuid(), Smack: host, LabelPool: o.config.LabelPool,
 	})
 	if err != nil {
 		return err
@@ -100,8 +107,8 @@ func serve(o *options, stderr io.Writer) (err error) {
 	for _, l := range listeners {
 		log.Info("listening", "address", l.Addr().String(), "network", l.Addr().Network())
 	}
-	log.Info("policyd is ready", "version", buildinfo.Version, "state", o.layout.State, "landlock_abi", sup.ABI, "containment", containment.Name())
-	d := &daemon{options: o, server: srv, log: log, level: &level, notify: notify, deadline: o.config.StopDeadline}
+	log.Info("policyd serves", "version", buildinfo.Version, "state", o.layout.State, "landlock_abi", sup.ABI, "containment", containment.Name())
+	d := &daemon{options: o, server: srv, smack: host, log: log, level: &level, notify: notify, deadline: o.config.StopDeadline}
 	return d.run(signals, listeners)
 }
 

@@ -1,15 +1,18 @@
 package main
 
 import (
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
 	"os/signal"
 	"reflect"
+	"strings"
 	"syscall"
 	"time"
 
 	"policyd.dev/policyd/internal/server"
+	"policyd.dev/policyd/internal/smackhost"
 )
 
 // signalWatch receives the signals the daemon acts on.
@@ -31,19 +34,25 @@ func (w *signalWatch) close() {
 type daemon struct {
 	options  *options
 	server   *server.Server
+	smack    *smackhost.Manager
 	log      *slog.Logger
 	level    *slog.LevelVar
 	notify   notifier
 	deadline time.Duration
+	look     *time.Ticker // runs until the service manager was told that policyd is ready
 }
 
 // run serves until a signal stops it or a listener fails.
 func (d *daemon) run(signals *signalWatch, listeners []net.Listener) error {
 	ended := make(chan error, 1)
 	go func() { ended <- d.server.Serve(listeners...) }()
-	d.tell("READY=1", "STATUS=serving")
+	d.look = time.NewTicker(lookAgain)
+	defer d.look.Stop()
+	d.ready()
 	for {
 		select {
+		case <-d.look.C:
+			d.ready()
 		case err := <-ended:
 			d.server.Stop(0)
 			return err
@@ -70,10 +79,24 @@ func (d *daemon) run(signals *signalWatch, listeners []net.Listener) error {
 	}
 }
 
+// lookAgain is how often a policyd that is not ready looks whether it is.
+const lookAgain = time.Second
+
+// ready tells the service manager so once the assigned SmackPolicy is in force; until then, why not, and to go on waiting.
+func (d *daemon) ready() {
+	if err := d.smack.Failed(); err != nil {
+		why := strings.Join(strings.Fields(err.Error()), " ") // one line
+		d.tell("STATUS=not ready: "+why, fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", (10*lookAgain).Microseconds()))
+		return
+	}
+	d.look.Stop()
+	d.tell("READY=1", "STATUS=serving")
+}
+
 // reload takes what it can from the file. One with a mistake changes nothing.
 func (d *daemon) reload() {
 	d.tell(reloading()...)
-	defer d.tell("READY=1", "STATUS=serving")
+	defer d.ready()
 	cfg, err := d.options.load()
 	if err != nil {
 		d.log.Error("configuration was not read again; nothing is changed", "error", err)
@@ -87,6 +110,7 @@ func (d *daemon) reload() {
 		"log.format": cfg.Log.Format == old.Log.Format, "launcher": cfg.Launcher == old.Launcher,
 		"limits.messageSize": cfg.Limits.MessageBytes == old.Limits.MessageBytes,
 		"stopDeadline":       cfg.StopDeadline == old.StopDeadline,
+		"smack.poolSize":     cfg.LabelPool == old.LabelPool,
 	} {
 		if !same {
 			d.log.Warn("change takes effect at the next start", "key", name)

@@ -20,7 +20,12 @@ type Config struct {
 	StopDeadline time.Duration
 	// Launcher is the path of policyd-launch, which ends descendants where cgroups cannot. Empty: beside policyd.
 	Launcher string
+	// LabelPool is how many labels a pool of labels for sandboxes has.
+	LabelPool int
 }
+
+// DefaultLabelPool is the size of a pool of labels where the file says nothing.
+const DefaultLabelPool = 64
 
 // Socket is the unix socket.
 type Socket struct {
@@ -82,6 +87,9 @@ type Grant struct {
 	Certificates []string
 	// Policies are patterns (path.Match) of names of policies and fragments the role holds for. Empty: all.
 	Policies []string
+	// SandboxLabels are patterns (path.Match) of Smack labels that those with the role may give to sandboxes of these
+	// policies. The role operator needs none.
+	SandboxLabels []string
 }
 
 // Default returns the configuration of an empty file for a policyd of that user.
@@ -96,6 +104,7 @@ func Default(uid int) *Config {
 		Store:        Store{KeepVersions: 100, OpenTimeout: 5 * time.Second},
 		Log:          Log{Level: slog.LevelInfo, Format: "auto"},
 		StopDeadline: 10 * time.Second,
+		LabelPool:    DefaultLabelPool,
 	}
 	if uid == 0 {
 		c.Socket.Mode = 0o660

@@ -97,12 +97,13 @@ func TestWhole(t *testing.T) {
 socket: {path: /run/p.sock, mode: 0666, group: 0}
 tcp: {listen: ":7443", certificate: /c, key: /k, clientCA: /a}
 roles:
-  - {role: admin, users: [root, 12], groups: [root, 7], smackLabels: [System], certificates: [ci], policies: ["web-*"]}
+  - {role: admin, users: [root, 12], groups: [root, 7], smackLabels: [System], certificates: [ci], policies: ["web-*"], sandboxLabels: ["App-*"]}
 limits: {sandboxes: 3, startsPerSecond: 0.5, startBurst: 1, connections: 2, messageSize: 64KiB, logSize: 65536, userLogSize: 0}
 store: {keepVersions: 2, openTimeout: 1s}
 log: {level: debug, format: json}
 stopDeadline: 0s
 launcher: /l
+smack: {poolSize: 5}
 `), 0)
 	if err != nil {
 		t.Fatal(err)
@@ -110,10 +111,10 @@ launcher: /l
 	want := &Config{
 		Socket: Socket{Path: "/run/p.sock", Mode: 0o666, GID: 0},
 		TCP:    &TCP{Listen: ":7443", Certificate: "/c", Key: "/k", ClientCA: "/a"},
-		Grants: []Grant{{Role: RoleAdmin, Users: []uint32{0, 12}, Groups: []uint32{0, 7}, SmackLabels: []string{"System"}, Certificates: []string{"ci"}, Policies: []string{"web-*"}}},
+		Grants: []Grant{{Role: RoleAdmin, Users: []uint32{0, 12}, Groups: []uint32{0, 7}, SmackLabels: []string{"System"}, Certificates: []string{"ci"}, Policies: []string{"web-*"}, SandboxLabels: []string{"App-*"}}},
 		Limits: Limits{Sandboxes: 3, StartsPerSecond: 0.5, StartBurst: 1, Connections: 2, MessageBytes: 64 << 10, LogBytes: 65536},
 		Store:  Store{KeepVersions: 2, OpenTimeout: time.Second},
-		Log:    Log{Level: slog.LevelDebug, Format: "json"}, Launcher: "/l",
+		Log:    Log{Level: slog.LevelDebug, Format: "json"}, Launcher: "/l", LabelPool: 5,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -122,6 +123,9 @@ launcher: /l
 
 func TestMistakes(t *testing.T) {
 	for _, tc := range []struct{ src, want string }{
+		{"roles:\n  - {role: user, smackLabels: [a/b]}\n", `c.yaml:2:32: roles\[0\].smackLabels\[0\]: label "a/b": .*`},
+		{"roles:\n  - {role: user, everyone: true, sandboxLabels: ['[']}\n", `c.yaml:2:50: roles\[0\].sandboxLabels\[0\]: "\[" is not a pattern`},
+		{"smack: {poolSize: 0}\n", `smack.poolSize: 0 is not between 1 and 1000`},
 		{"limits:\n  connections: -1\n", `c.yaml:2:16: limits.connections: -1 is not between 0 and 1048576`},
 		{"limits:\n  connections: many\n", `c.yaml:2:16: .*`},
 		{"limits:\n  connections: 1.5\n", `c.yaml:2:16: .*`},

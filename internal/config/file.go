@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"policyd.dev/policyd/smack"
 )
 
 // file is the YAML as it is written. Values with a unit are text here, so that a bad one is
@@ -35,6 +37,8 @@ type file struct {
 		SmackLabels  []string `yaml:"smackLabels"`
 		Certificates []string `yaml:"certificates"`
 		Policies     []string `yaml:"policies"`
+
+		SandboxLabels []string `yaml:"sandboxLabels"`
 	} `yaml:"roles"`
 	Limits *struct {
 		Sandboxes       *int     `yaml:"sandboxes"`
@@ -53,9 +57,15 @@ type file struct {
 		Level  *string `yaml:"level"`
 		Format *string `yaml:"format"`
 	} `yaml:"log"`
+	Smack *struct {
+		PoolSize *int `yaml:"poolSize"`
+	} `yaml:"smack"`
 	StopDeadline *string `yaml:"stopDeadline"`
 	Launcher     string  `yaml:"launcher"`
 }
+
+// maxLabelPool bounds the labels of a pool: the kernel frees none.
+const maxLabelPool = 1000
 
 // levels are the names log.level takes; slog's own parser takes more.
 var levels = map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}
@@ -97,6 +107,9 @@ func (f *file) into(c *Config, v *validator) {
 			}
 		}
 	}
+	if s := f.Smack; s != nil {
+		integer(v, at("smack", "poolSize"), s.PoolSize, 1, maxLabelPool, &c.LabelPool)
+	}
 	duration(v, at("stopDeadline"), f.StopDeadline, &c.StopDeadline)
 	if c.Launcher = f.Launcher; c.Launcher != "" && !filepath.IsAbs(c.Launcher) {
 		v.bad(at("launcher"), "%q is not an absolute path", c.Launcher)
@@ -133,7 +146,7 @@ func (f *file) rolesInto(c *Config, v *validator) {
 	}
 	c.Grants = []Grant{}
 	for i, r := range *f.Roles {
-		g := Grant{Everyone: r.Everyone, SmackLabels: r.SmackLabels, Certificates: r.Certificates, Policies: r.Policies}
+		g := Grant{Everyone: r.Everyone, SmackLabels: r.SmackLabels, Certificates: r.Certificates, Policies: r.Policies, SandboxLabels: r.SandboxLabels}
 		var err error
 		if g.Role, err = ParseRole(r.Role); err != nil {
 			v.bad(at("roles", i, "role"), "%v", err)
@@ -157,11 +170,19 @@ func (f *file) rolesInto(c *Config, v *validator) {
 				v.bad(at("roles", i, "policies", j), "%q is not a pattern", pattern)
 			}
 		}
-		for j, names := range [][]string{r.SmackLabels, r.Certificates} {
-			for k, name := range names {
-				if name == "" {
-					v.bad(at("roles", i, [...]string{"smackLabels", "certificates"}[j], k), "is empty")
-				}
+		for j, pattern := range r.SandboxLabels {
+			if _, err := path.Match(pattern, ""); err != nil || pattern == "" {
+				v.bad(at("roles", i, "sandboxLabels", j), "%q is not a pattern", pattern)
+			}
+		}
+		for j, label := range r.SmackLabels {
+			if err := smack.CheckLabel(label); err != nil {
+				v.bad(at("roles", i, "smackLabels", j), "%v", err)
+			}
+		}
+		for j, name := range r.Certificates {
+			if name == "" {
+				v.bad(at("roles", i, "certificates", j), "is empty")
 			}
 		}
 		if !g.Everyone && len(g.Users)+len(g.Groups)+len(g.SmackLabels)+len(g.Certificates) == 0 {

@@ -51,6 +51,7 @@ type requestKey struct {
 type box struct {
 	id    string
 	owner uint32
+	label string                        // Smack label, "" for policyd's own
 	spare *spare                        // until the start is decided
 	rec   atomic.Pointer[apiv1.Sandbox] // never changed, only replaced
 
@@ -200,7 +201,11 @@ func (m *Manager) reserve(r *Request, detached bool) (b *box, repeated bool, err
 			return nil, false, err
 		}
 	}
-	b = &box{owner: r.OwnerUID, decided: make(chan struct{}), done: make(chan struct{})}
+	label, err := m.label(r)
+	if err != nil {
+		return nil, false, err
+	}
+	b = &box{owner: r.OwnerUID, label: label, decided: make(chan struct{}), done: make(chan struct{})}
 	if b.spare = m.spares.take(r.spareKind(detached)); b.spare != nil {
 		b.id = b.spare.id
 	}
@@ -220,6 +225,23 @@ func (m *Manager) reserve(r *Request, detached bool) (b *box, repeated bool, err
 	}
 	m.wg.Add(1)
 	return b, false, nil
+}
+
+// label gives the label of a start: that of the request, or the first of its pool that nobody alive has. Wants m.mu.
+func (m *Manager) label(r *Request) (string, error) {
+	if len(r.SmackPool) == 0 {
+		return r.SmackLabel, nil
+	}
+	taken := make(map[string]bool, len(m.boxes))
+	for _, b := range m.boxes {
+		taken[b.label] = true
+	}
+	for _, l := range r.SmackPool {
+		if !taken[l] {
+			return l, nil
+		}
+	}
+	return "", fmt.Errorf("%w: every label of the pool, %s to %s, is that of a sandbox alive", errs.ErrLimit, r.SmackPool[0], r.SmackPool[len(r.SmackPool)-1])
 }
 
 // unreserve forgets a box whose start failed.

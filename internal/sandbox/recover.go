@@ -145,7 +145,7 @@ func (m *Manager) takeOver(rec *apiv1.Sandbox) *apiv1.Sandbox {
 	}
 	rec.State = apiv1.SandboxState_SANDBOX_STATE_RUNNING
 	b := &box{
-		id: rec.GetId(), owner: rec.GetOwnerUid(), child: child, group: group,
+		id: rec.GetId(), owner: rec.GetOwnerUid(), label: rec.GetSmackLabel(), child: child, group: group,
 		decided: make(chan struct{}), done: make(chan struct{}),
 	}
 	close(b.decided)

@@ -23,6 +23,11 @@ type Request struct {
 	ProfileDigest string
 	Process       *apiv1.Process // of the policy; may be nil
 
+	// SmackLabel is the label of the program, "" for policyd's own. With SmackPool, the first of its labels that no
+	// sandbox alive has is taken instead.
+	SmackLabel string
+	SmackPool  []string
+
 	// Cred is who the program runs as; nil: as policyd.
 	Cred *spawn.Credential
 	// User is set when that is somebody else than the caller: HOME, USER, LOGNAME and
@@ -171,7 +176,7 @@ func (r *Request) command(tty bool) (*spawn.Command, error) {
 	return &spawn.Command{
 		Argv: r.Spec.GetArgv(), Env: env, Dir: r.directory(),
 		Credential: r.Cred, Umask: &umask, Limits: limits,
-		TTY: tty, SmackLabel: r.Process.GetSmackLabel(),
+		TTY: tty, SmackLabel: r.SmackLabel,
 	}, nil
 }
 
@@ -180,6 +185,7 @@ func (r *Request) command(tty bool) (*spawn.Command, error) {
 func (r *Request) repeats(rec *apiv1.Sandbox, detached bool) bool {
 	return rec.GetPolicy() == r.Version.GetName() && rec.GetDetached() == detached &&
 		rec.GetDirectory() == r.directory() &&
+		(rec.GetSmackLabel() == r.SmackLabel || slices.Contains(r.SmackPool, rec.GetSmackLabel())) &&
 		slices.Equal(rec.GetArgv(), r.Spec.GetArgv()) &&
 		maps.Equal(rec.GetParameters(), r.Spec.GetParameters())
 }

@@ -46,6 +46,7 @@ func (m *Manager) launch(ctx context.Context, r *Request, sess *Attached) (*box,
 	if repeated {
 		return m.repeat(ctx, b, r, sess == nil)
 	}
+	cmd.SmackLabel = b.label
 	err = m.begin(ctx, b, r, cmd, sess)
 	if (errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)) && !errors.Is(err, errs.ErrStart) {
 		err = fmt.Errorf("%w: %w", errs.ErrStart, err)
@@ -202,6 +203,7 @@ func (m *Manager) newRecord(b *box, r *Request, rs *landlock.Rulesets, detached 
 		Remove:        r.Spec.GetRemove(),
 		BootId:        m.boot,
 		RequestId:     r.RequestID,
+		SmackLabel:    b.label,
 	}
 	if r.Cred != nil {
 		rec.Uid, rec.Gid = r.Cred.UID, r.Cred.GID

@@ -34,7 +34,7 @@ func (s *Server) Status(ctx context.Context, _ *apiv1.StatusRequest) (*apiv1.Sta
 	}
 	resp := &apiv1.StatusResponse{
 		Version: buildinfo.Version, Started: timestamppb.New(s.started), Landlock: landlockStatus(s.support),
-		Smack: s.smack, Store: stats, Caller: c.String(), Roles: c.roles(), Containment: s.containment, Kernel: kernelRelease(),
+		Smack: s.smackStatus(ctx, c), Store: stats, Caller: c.String(), Roles: c.roles(), Containment: s.containment, Kernel: kernelRelease(),
 	}
 	for _, sb := range alive {
 		if c.requireSandbox(sb) != nil {
@@ -70,14 +70,6 @@ func landlockStatus(sup landlock.Support) *apiv1.LandlockStatus {
 		st.Detail = sup.Err.Error()
 	}
 	return st
-}
-
-// smackStatus says whether labels can be given to processes: smackfs is mounted only where the LSM is active.
-func smackStatus() *apiv1.SmackStatus {
-	if err := unix.Access("/sys/fs/smackfs/load2", unix.F_OK); err != nil {
-		return &apiv1.SmackStatus{Detail: "smackfs is not mounted on /sys/fs/smackfs"}
-	}
-	return &apiv1.SmackStatus{Available: true}
 }
 
 func kernelRelease() string {

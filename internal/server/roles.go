@@ -49,6 +49,12 @@ var methods = map[string]access{
 	apiv1.AdminService_Backup_FullMethodName:     {least: config.RoleAdmin, doing: "back up the store", global: true, write: true},
 	apiv1.AdminService_CheckStore_FullMethodName: {least: config.RoleAdmin, doing: "check the store", global: true},
 
+	apiv1.SmackService_Load_FullMethodName:        {least: config.RoleAdmin, doing: "load Smack policies", write: true},
+	apiv1.SmackService_Unload_FullMethodName:      {least: config.RoleAdmin, doing: "unload the Smack policy", write: true},
+	apiv1.SmackService_Revoke_FullMethodName:      {least: config.RoleAdmin, doing: "revoke a Smack label", write: true},
+	apiv1.SmackService_GetSmack_FullMethodName:    {least: config.RoleViewer, doing: "see the host's Smack rules"},
+	apiv1.SmackService_CheckAccess_FullMethodName: {least: config.RoleViewer, doing: "check Smack accesses"},
+
 	healthv1.Health_Check_FullMethodName:                                   {least: config.RoleNone},
 	healthv1.Health_List_FullMethodName:                                    {least: config.RoleNone},
 	healthv1.Health_Watch_FullMethodName:                                   {least: config.RoleNone},

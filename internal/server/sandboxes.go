@@ -65,10 +65,15 @@ func (s *Server) request(ctx context.Context, req *apiv1.StartRequest) (*sandbox
 	if full.unsupported != nil {
 		return nil, nil, full.unsupported
 	}
+	process := v.GetResource().GetLandlockPolicy().GetSpec().GetProcess()
+	label, pool, err := s.smackLabel(c, name, spec, process.GetSmackLabel())
+	if err != nil {
+		return nil, nil, err
+	}
 	r := &sandbox.Request{
 		Spec: spec, Version: v.GetInfo(), Profile: full.profile, ProfileDigest: full.digest,
-		Process: v.GetResource().GetLandlockPolicy().GetSpec().GetProcess(),
-		Cred:    account.cred, User: account.user,
+		Process: process, SmackLabel: label, SmackPool: pool,
+		Cred: account.cred, User: account.user,
 		Owner: c.String(), OwnerUID: c.ownerUID(), RequestID: req.GetRequestId(),
 	}
 	if !c.Identity.Local && r.RequestID != "" {

@@ -23,6 +23,7 @@ import (
 	"policyd.dev/policyd/internal/config"
 	"policyd.dev/policyd/internal/peer"
 	"policyd.dev/policyd/internal/sandbox"
+	"policyd.dev/policyd/internal/smackhost"
 	"policyd.dev/policyd/store"
 )
 
@@ -33,6 +34,10 @@ type Config struct {
 	Support   landlock.Support
 	// Containment is the name of how descendants are ended, for Status.
 	Containment string
+	// Smack owns the host's smackfs. nil: one that has not looked yet whether a policy is assigned.
+	Smack *smackhost.Manager
+	// LabelPool is how many labels a pool of labels for sandboxes has; 0: 64.
+	LabelPool int
 	// Grants are those of the configuration; nil: the defaults.
 	Grants []config.Grant
 	Limits config.Limits
@@ -45,18 +50,20 @@ type Config struct {
 	Now func() time.Time
 }
 
-// Server is all four services.
+// Server is all services.
 type Server struct {
 	apiv1.UnimplementedPolicyServiceServer
 	apiv1.UnimplementedProfileServiceServer
 	apiv1.UnimplementedSandboxServiceServer
 	apiv1.UnimplementedAdminServiceServer
+	apiv1.UnimplementedSmackServiceServer
 
 	store       *store.Store
 	sandboxes   *sandbox.Manager
 	support     landlock.Support
 	containment string
-	smack       *apiv1.SmackStatus
+	host        *smackhost.Manager
+	labelPool   int
 	log         *slog.Logger
 	uid         int
 	started     time.Time
@@ -76,6 +83,7 @@ type Server struct {
 
 	grpc       *grpc.Server
 	health     *health.Server
+	warmed     atomic.Bool
 	stopping   context.Context
 	stop       context.CancelFunc
 	background sync.WaitGroup // work that ends by itself
@@ -97,7 +105,7 @@ const (
 )
 
 // New makes a server and begins to compile the stored policies; until that is done its health is NOT_SERVING,
-// though calls are answered.
+// though calls are answered. So it is while an assigned SmackPolicy is not in force.
 func New(cfg Config) (*Server, error) {
 	log := cfg.Log
 	if log == nil {
@@ -110,7 +118,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		store: cfg.Store, sandboxes: cfg.Sandboxes, support: cfg.Support, containment: cfg.Containment,
-		smack: smackStatus(), log: log, open: open, uid: cfg.UID, started: time.Now(), now: cfg.Now,
+		host: cfg.Smack, labelPool: cfg.LabelPool, log: log, open: open, uid: cfg.UID, started: time.Now(), now: cfg.Now,
 		versions: newLRU[string, *apiv1.Version](versionsMost),
 		answers:  newLRU[string, *answer](answersMost),
 		compiled: newLRU[string, *compiled](compiledMost),
@@ -118,6 +126,12 @@ func New(cfg Config) (*Server, error) {
 	}
 	if s.now == nil {
 		s.now = time.Now
+	}
+	if s.host == nil {
+		s.host = smackhost.New(smackhost.Config{Store: cfg.Store, Log: log})
+	}
+	if s.labelPool == 0 {
+		s.labelPool = config.DefaultLabelPool
 	}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	s.Reload(cfg.Grants, cfg.Limits)
@@ -138,11 +152,13 @@ func New(cfg Config) (*Server, error) {
 	apiv1.RegisterProfileServiceServer(s.grpc, s)
 	apiv1.RegisterSandboxServiceServer(s.grpc, s)
 	apiv1.RegisterAdminServiceServer(s.grpc, s)
+	apiv1.RegisterSmackServiceServer(s.grpc, s)
 	healthv1.RegisterHealthServer(s.grpc, s.health)
 	reflection.Register(s.grpc)
 	s.setHealth(healthv1.HealthCheckResponse_NOT_SERVING)
 	s.background.Go(s.warm)
 	s.ticking.Go(func() { s.collect(collectEvery) })
+	s.ticking.Go(func() { s.loadAgain(againAfter) })
 	return s, nil
 }
 
@@ -151,6 +167,7 @@ func (s *Server) services() []string {
 	return []string{
 		"", apiv1.PolicyService_ServiceDesc.ServiceName, apiv1.ProfileService_ServiceDesc.ServiceName,
 		apiv1.SandboxService_ServiceDesc.ServiceName, apiv1.AdminService_ServiceDesc.ServiceName,
+		apiv1.SmackService_ServiceDesc.ServiceName,
 	}
 }
 
@@ -174,7 +191,17 @@ func (s *Server) warm() {
 	for _, name := range sortedKeys(bad) {
 		s.log.Error("stored policy does not compile and cannot be started", "policy", name, "error", bad[name])
 	}
-	s.setHealth(healthv1.HealthCheckResponse_SERVING)
+	s.warmed.Store(true)
+	s.tellHealth()
+}
+
+// tellHealth says SERVING when the stored policies are compiled and the assigned SmackPolicy is in force.
+func (s *Server) tellHealth() {
+	if s.warmed.Load() && s.host.Failed() == nil {
+		s.setHealth(healthv1.HealthCheckResponse_SERVING)
+		return
+	}
+	s.setHealth(healthv1.HealthCheckResponse_NOT_SERVING)
 }
 
 // collectEvery is the pause between two removals of versions beyond store.keepVersions.
@@ -200,7 +227,7 @@ func (s *Server) collect(every time.Duration) {
 	}
 }
 
-// Ready says whether the stored policies are compiled.
+// Ready says whether the stored policies are compiled and the assigned SmackPolicy is in force.
 func (s *Server) Ready() bool {
 	r, err := s.health.Check(context.Background(), &healthv1.HealthCheckRequest{})
 	return err == nil && r.GetStatus() == healthv1.HealthCheckResponse_SERVING
