@@ -27,6 +27,7 @@ type runFlags struct {
 	detach, tty, remove, stdin bool
 	verbose                    bool
 	logLimit                   uint64
+	smackLabel, smackPool      string
 }
 
 func newRun(a *app) *cobra.Command {
@@ -48,6 +49,9 @@ func newRun(a *app) *cobra.Command {
 			"without --tty a second ^C within 3 seconds ends every process of the sandbox, a third leaves at\n" +
 			"once. When nobody reads the output any more, the program gets SIGPIPE. When policyctl goes away or\n" +
 			"--timeout passes (exit code 124), it gets SIGHUP and is ended soon after.\n\n" +
+			"--smack-label L gives the program a Smack label instead of the policy's process.smackLabel; --smack-pool\n" +
+			"PREFIX the first of PREFIX-1, PREFIX-2, ... that no sandbox alive has, since the kernel never frees a\n" +
+			"label. Both take the role operator, or a role whose sandboxLabels name the label.\n\n" +
 			"--detach prints the sandbox's id and leaves; see logs, wait and kill.",
 		Example: "  policyctl run web -- nginx -g 'daemon off;'\n" +
 			"  policyctl run shell --tty --rm -- /bin/bash\n" +
@@ -89,6 +93,8 @@ func newRun(a *app) *cobra.Command {
 	f.BoolVarP(&o.stdin, "interactive", "i", false, "no effect: standard input is always carried")
 	verboseFlag(cmd, &o.verbose)
 	f.BoolVar(&o.remove, "rm", false, "forget the sandbox and its logs when it ends")
+	f.StringVar(&o.smackLabel, "smack-label", "", "Smack label of the program, instead of the policy's")
+	f.StringVar(&o.smackPool, "smack-pool", "", "take a free Smack label of PREFIX-1, PREFIX-2 and so on")
 	f.Uint64Var(&o.logLimit, "log-limit", 0, "keep at most so many bytes of output (with --detach)")
 	return cmd
 }
@@ -97,6 +103,9 @@ func (o *runFlags) spec(ref string, program []string) (*apiv1.SandboxSpec, error
 	set, err := pairs("--set", o.sets)
 	if err != nil {
 		return nil, err
+	}
+	if o.smackLabel != "" && o.smackPool != "" {
+		return nil, cli.Usage(errors.New("--smack-label and --smack-pool: only one of them"))
 	}
 	if o.detach && o.tty {
 		return nil, cli.Usage(errors.New("--detach and --tty: only one of them"))
@@ -113,6 +122,7 @@ func (o *runFlags) spec(ref string, program []string) (*apiv1.SandboxSpec, error
 	return &apiv1.SandboxSpec{
 		Ref: ref, Parameters: set, Argv: program, Environment: env, Directory: dir,
 		User: o.user, Group: o.group, Remove: o.remove, LogLimit: o.logLimit,
+		SmackLabel: o.smackLabel, SmackPool: o.smackPool,
 	}, nil
 }
 

@@ -107,14 +107,7 @@ func (a *app) statusTable(s *apiv1.StatusResponse) error {
 		text += " (" + d + ")"
 	}
 	rows.Add("landlock", text)
-	smack := "not available"
-	if s.GetSmack().GetAvailable() {
-		smack = "available"
-	}
-	if d := s.GetSmack().GetDetail(); d != "" {
-		smack += " (" + d + ")"
-	}
-	rows.Add("smack", smack)
+	rows.Add("smack", smackLine(s.GetSmack()))
 	rows.Add("containment", s.GetContainment())
 	st := s.GetStore()
 	rows.Add("store", fmt.Sprintf("%s, schema %d, %s (%s free)", st.GetPath(), st.GetSchema(), size(st.GetSizeBytes()), size(st.GetFreeBytes())))
@@ -129,6 +122,21 @@ func (a *app) statusTable(s *apiv1.StatusResponse) error {
 		fmt.Fprintln(a.out, p.Paint("no policy can be enforced here", cli.Red))
 	}
 	return nil
+}
+
+// smackLine is what the host's Smack is, and how much of it is used.
+func smackLine(s *apiv1.SmackStatus) string {
+	text := smackWords(s.GetState(), s.GetDetail())
+	if s.GetPolicy() != "" {
+		text += ", " + policyVersion(s.GetPolicy(), s.GetVersion()) + " in force"
+	}
+	if s.GetLabels() > 0 {
+		text += fmt.Sprintf(", %d rules, %d policyd's, %d of %d labels", s.GetRules(), s.GetOwn(), s.GetLabels(), s.GetLabelBudget())
+	}
+	if s.GetFailed() != "" {
+		text += "; not in force: " + s.GetFailed()
+	}
+	return text
 }
 
 func landlockState(s apiv1.LandlockStatus_State) string {

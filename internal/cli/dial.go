@@ -42,6 +42,7 @@ type Client struct {
 	Profiles  apiv1.ProfileServiceClient
 	Sandboxes apiv1.SandboxServiceClient
 	Admin     apiv1.AdminServiceClient
+	Smack     apiv1.SmackServiceClient
 
 	conn   *grpc.ClientConn
 	socket string
@@ -78,6 +79,7 @@ func Dial(target string) (*Client, error) {
 	c.Profiles = apiv1.NewProfileServiceClient(conn)
 	c.Sandboxes = apiv1.NewSandboxServiceClient(conn)
 	c.Admin = apiv1.NewAdminServiceClient(conn)
+	c.Smack = apiv1.NewSmackServiceClient(conn)
 	return c, nil
 }
 
