@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"errors"
 	"syscall"
 
 	"policyd.dev/policyd/enforce/profile"
@@ -9,8 +10,11 @@ import (
 // exec asks about a program. The kernel opens it, the interpreter of its #!
 // line and that of its ELF header, each for reading and executing.
 func (x *inquiry) exec() error {
-	name := x.q.op.Path
+	name, script := x.q.op.Path, true // of an ELF interpreter's own interpreter nothing is asked
 	for depth := 0; ; depth++ {
+		if script && depth > maxInterpreters {
+			return notAsked(x.q.op.Path, "too many interpreters", syscall.ELOOP)
+		}
 		f, err := x.d.find(name, true)
 		if err != nil {
 			return err
@@ -41,19 +45,21 @@ func (x *inquiry) exec() error {
 		if got, err = x.overrule(got); err != nil {
 			return err
 		}
-		if got.Verdict == profile.Deny || x.d.opt.Lexical {
+		if got.Verdict == profile.Deny || x.d.opt.Lexical || !script {
 			break
 		}
-		next, err := interpreter(f.real)
+		var next string
+		next, script, err = interpreter(f.real)
+		if errors.Is(err, errNoProgram) {
+			x.a.note(noteInterpreter, "%s: %v: unless binfmt_misc has a handler for it, which is not looked at", f.real, err)
+			break
+		}
 		if err != nil {
 			x.a.note(noteInterpreter, "%s was not looked into for an interpreter: %v", f.real, err)
 			break
 		}
 		if next == "" {
 			break
-		}
-		if depth == maxInterpreters {
-			return notAsked(x.q.op.Path, "too many interpreters", syscall.ELOOP)
 		}
 		name = next
 	}

@@ -1,10 +1,14 @@
 package decide
 
 import (
+	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
 	"os"
+	"slices"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -84,7 +88,7 @@ func TestKernelAgreesOnExec(t *testing.T) {
 		if err := os.WriteFile(dir+"/data/interp", program, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		loader, err := interpreter(dir + "/data/interp")
+		loader, _, err := interpreter(dir + "/data/interp")
 		if err != nil || loader == "" {
 			t.Fatalf("the loader of /bin/true: %q, %v", loader, err)
 		}
@@ -145,4 +149,85 @@ func execute(path string) error {
 		_, err = syscall.Wait4(pid, nil, 0, nil)
 	}
 	return err
+}
+
+// What the kernel takes for an interpreter: the first word of a #! line up to a
+// blank or tab, five of them one after another; that of an ELF file by its program
+// headers, and not what that one asks for in turn.
+func TestKernelAgreesOnInterpreters(t *testing.T) {
+	testkernel.Each(t, testkernel.Landlock, func(t *testing.T) {
+		dir := tree(t)
+		program, err := os.ReadFile("/bin/true")
+		if err != nil {
+			t.Fatal(err)
+		}
+		loader, _, err := interpreter("/bin/true")
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := func(name string) string { return dir + "/data/" + name }
+		noSections := bytes.Clone(program)
+		binary.NativeEndian.PutUint64(noSections[40:], 0x7ffffff0) // e_shoff
+		files := map[string]string{
+			"p": string(program), "no-sections": string(noSections),
+			"return": "#!" + at("p") + "\r\n", "blank": "#! \t" + at("p") + "\t\r\n", "nul": "#!" + at("p") + "\x00x\n",
+			"vertical": "#!" + at("p") + "\v-x\n", "no-end": "#!" + at("p"), "nothing": "#!\n", "text": "echo\n", "elf": "\x7fELF",
+			"long": "#!" + strings.Repeat("/", 260-len(at("p"))) + at("p") + "\n",
+			"s1":   "#!" + at("p") + "\n",
+		}
+		for i := 2; i <= 7; i++ {
+			files[fmt.Sprintf("s%d", i)] = fmt.Sprintf("#!%s\n", at(fmt.Sprintf("s%d", i-1)))
+		}
+		if i := bytes.Index(program, []byte(loader+"\x00")); i < 0 || len(loader) < 2 {
+			t.Fatalf("no %q in /bin/true", loader)
+		} else {
+			byProgram := bytes.Clone(program)
+			copy(byProgram[i:], "p\x00") // of the working directory
+			files["by-program"] = string(byProgram)
+		}
+		for name, content := range files {
+			if err := os.WriteFile(at(name), []byte(content), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		t.Chdir(dir + "/data")
+		sup := landlock.Probe()
+		const all = profile.FSExecute | profile.FSReadFile
+		for _, rules := range [][]rule{{{0, dir, all, profile.Fail}}, {{0, dir, all, profile.Fail}, {0, loader, all, profile.Fail}}} {
+			p := build(t, []profile.Layer{layer("l", all, 0)}, rules)
+			d, err := New(p, nil, Options{ABI: sup.ABI, Errata: sup.Errata, Base: dir + "/data"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for name := range files {
+				q, err := Parse([]string{"exec", at(name)})
+				if err != nil {
+					t.Fatal(err)
+				}
+				v, err := d.Answer(q)
+				var got error
+				if err := under(p, sup, func() { got = execute(at(name)) }); err != nil {
+					t.Fatal(err)
+				}
+				switch {
+				case errors.Is(got, syscall.EACCES):
+					if err != nil || v.Allowed() {
+						t.Errorf("%d rules, exec %s: kernel says %v, verdict %+v (%v)", len(rules), name, got, v, err)
+					}
+				case got == nil, errors.Is(got, syscall.ENOEXEC):
+					if err != nil || !v.Allowed() {
+						t.Errorf("%d rules, exec %s: kernel says %v, verdict %+v (%v)", len(rules), name, got, v, err)
+					}
+					unknown := got != nil
+					if err == nil && unknown != slices.ContainsFunc(v.Notes, func(n Note) bool { return n.Code == noteInterpreter }) {
+						t.Errorf("%d rules, exec %s: kernel says %v, notes %+v", len(rules), name, got, v.Notes)
+					}
+				default:
+					if !errors.Is(err, ErrNotAsked) || !errors.Is(err, got) {
+						t.Errorf("%d rules, exec %s: kernel says %v, verdict %+v (%v)", len(rules), name, got, v, err)
+					}
+				}
+			}
+		}
+	})
 }

@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"policyd.dev/policyd/enforce/spawn"
+	"policyd.dev/policyd/internal/cli/decide"
 )
 
 const (
@@ -85,7 +86,7 @@ func (s *search) exec(path, by string, env *[]string) (next, nextBy string, err 
 			}
 			return "", "", nil
 		}
-		interp, rest, err := interpreterLine(head)
+		interp, rest, err := decide.InterpreterLine(head)
 		if err != nil {
 			return "", "", fmt.Errorf("%w: %s: %w", ErrCannotStart, path, err)
 		}
@@ -113,24 +114,6 @@ func readProgram(path string) (head []byte, o *object, err error) {
 		return nil, nil, fmt.Errorf("neither an ELF file nor a script with #!: %w", syscall.ENOEXEC)
 	}
 	return head, o, err
-}
-
-// interpreterLine reads a #! line as load_script in fs/binfmt_script.c: one
-// word, and all the rest as one argument.
-func interpreterLine(head []byte) (interp, arg string, err error) {
-	line, _, ended := bytes.Cut(head[2:], []byte("\n"))
-	line, _, nul := bytes.Cut(line, []byte{0})
-	text := strings.TrimLeft(string(line), " \t")
-	end := strings.IndexAny(text, " \t")
-	switch {
-	case text == "":
-		return "", "", fmt.Errorf("no interpreter behind #!: %w", syscall.ENOEXEC)
-	case end < 0 && !ended && !nul && len(head) == headSize:
-		return "", "", fmt.Errorf("the #! line is longer than %d bytes: %w", headSize, syscall.ENOEXEC)
-	case end < 0:
-		return text, "", nil
-	}
-	return text[:end], strings.Trim(text[end:], " \t"), nil
 }
 
 // viaEnv finds what env(1), at by, executes for the argument of a #! line.
