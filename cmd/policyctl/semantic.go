@@ -60,7 +60,7 @@ func (a *app) semanticAnswer(ctx context.Context, args []string, sets []string, 
 	case is && (len(sets) > 0 || abi > 0):
 		return 0, cli.Usage(errors.New("--set and --abi are not for Smack policies"))
 	case is:
-		return a.smackAnswer(args, both, form)
+		return a.semanticSmackAnswer(args, both, form)
 	}
 	var sides [2]*compiled
 	unused := maps.Clone(set)

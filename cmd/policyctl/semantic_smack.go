@@ -108,12 +108,12 @@ func (a *app) isSmack(what string) (bool, []byte, error) {
 	return false, kept.Bytes(), nil
 }
 
-// smackAnswer compares two Smack policies and gives the exit code.
-func (a *app) smackAnswer(args []string, sides [2]*policy.CompiledSmack, form cli.Format) (int, error) {
+// semanticSmackAnswer compares two Smack policies and gives the exit code.
+func (a *app) semanticSmackAnswer(args []string, sides [2]*policy.CompiledSmack, form cli.Format) (int, error) {
 	t := newToldSmack(args, sides)
 	var err error
 	if form == cli.Table || form == cli.Wide {
-		err = a.smackTable(t, form == cli.Wide)
+		err = a.semanticSmackTable(t, form == cli.Wide)
 	} else {
 		err = cli.WriteValue(a.out, form, t)
 	}
@@ -226,7 +226,7 @@ func subset(list, of []string) bool {
 	return !slices.ContainsFunc(list, func(s string) bool { return !slices.Contains(of, s) })
 }
 
-func (a *app) smackTable(t *toldSmack, all bool) error {
+func (a *app) semanticSmackTable(t *toldSmack, all bool) error {
 	if !a.quiet {
 		fmt.Fprintln(a.out, cli.Clean(fmt.Sprintf("A %s -> B %s", t.First.Name, t.Second.Name)))
 	}

@@ -1,13 +1,11 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 	"strings"
 
@@ -22,9 +20,6 @@ import (
 
 // dialects are the formats that import reads, as --dialect names them.
 var dialects = []string{string(smack.DialectAuto), string(smack.DialectLibsmack), string(smack.DialectSystemd), string(smack.DialectTizenManifest), string(smack.DialectTemplate)}
-
-// importedLayer is the name of the layer that import makes.
-const importedLayer = "imported"
 
 func newSmackImport(a *app) *cobra.Command {
 	var dialect, name string
@@ -140,10 +135,9 @@ func (a *app) smackFiles(names []string) ([]smack.File, error) {
 	return files, nil
 }
 
-// smackImport gives the document that says what the files say. It is read again and compared, so that
-// what is printed is what was imported.
+// smackImport gives the document that says what the files say, and tells what is to be told of them.
 func (a *app) smackImport(files []smack.File, o smack.ImportOptions, name string) ([]byte, error) {
-	im, err := smack.ImportFiles(files, o)
+	im, err := policy.ImportSmack(files, o, name)
 	if problems, ok := errors.AsType[smack.Problems](err); ok {
 		a.problems(problems, apiv1.Finding_SEVERITY_ERROR)
 		return nil, &cli.Exit{Code: cli.ExitRefused}
@@ -151,49 +145,25 @@ func (a *app) smackImport(files []smack.File, o smack.ImportOptions, name string
 	if err != nil {
 		return nil, err
 	}
-	b := smack.NewBuilder(name)
-	if err := im.AddTo(b.Layer(importedLayer, smack.AllAccess)); err != nil {
-		return nil, err
+	if a.quiet {
+		return im.Text, nil
 	}
-	want, warnings, err := b.Build()
-	if err != nil {
-		return nil, err
+	a.problems(im.Warnings, apiv1.Finding_SEVERITY_WARNING)
+	for _, s := range im.Import.Assignments {
+		a.note("%s: the label of a file is no part of a policy: %s", s.At, assignmentText(s))
 	}
-	want.Settings = im.Settings
-	res := &apiv1.Resource{Kind: &apiv1.Resource_SmackPolicy{SmackPolicy: smackDocument(im, name)}}
-	text, err := policy.ToYAML(res)
-	if err != nil {
-		return nil, err
+	for _, d := range im.Import.Domains {
+		a.note("processes of the package have the label %s", d)
 	}
-	docs, err := policy.Parse("<imported>", text)
-	if err != nil {
-		return nil, err
-	}
-	got, err := policy.CompileSmack(docs[0].Resource.GetSmackPolicy(), docs[0])
-	if err != nil {
-		return nil, err
-	}
-	if !bytes.Equal(got.Policy.Encode(), want.Encode()) {
-		return nil, errors.New("what was imported and what would be printed differ: nothing is printed")
-	}
-	if !a.quiet {
-		a.problems(append(im.Notes, warnings...), apiv1.Finding_SEVERITY_WARNING)
-		for _, s := range im.Assignments {
-			a.note("%s: the label of a file is no part of a policy: %s", s.At, assignmentText(s))
+	for _, f := range im.Import.Files {
+		kind := f.Kind
+		if f.Dialect != "" {
+			kind += ", " + string(f.Dialect)
 		}
-		for _, d := range im.Domains {
-			a.note("processes of the package have the label %s", d)
-		}
-		for _, f := range im.Files {
-			kind := f.Kind
-			if f.Dialect != "" {
-				kind += ", " + string(f.Dialect)
-			}
-			a.note("%s: read as %s", f.Name, kind)
-		}
-		a.note("%s of %s, %s", count(want.Len(), "rule", "rules"), count(want.Labels(), "label", "labels"), count(len(im.Files), "file", "files"))
+		a.note("%s: read as %s", f.Name, kind)
 	}
-	return text, nil
+	a.note("%s of %s, %s", count(im.Policy.Len(), "rule", "rules"), count(im.Policy.Labels(), "label", "labels"), count(len(im.Import.Files), "file", "files"))
+	return im.Text, nil
 }
 
 func assignmentText(s smack.Assignment) string {
@@ -208,37 +178,6 @@ func assignmentText(s smack.Assignment) string {
 		text += " SMACK64TRANSMUTE=TRUE"
 	}
 	return text
-}
-
-// smackDocument makes the document. Each file is a part of the text of rules; rules that the text cannot hold, since a
-// line that begins with # is a comment, stand in the list. They name other pairs, so the order between them does not count.
-func smackDocument(im *smack.Import, name string) *apiv1.SmackPolicy {
-	layer := &apiv1.SmackLayer{Name: importedLayer}
-	var text strings.Builder
-	file := ""
-	for _, r := range im.Rules {
-		line, ok := r.Text()
-		if !ok {
-			rule := &apiv1.SmackRule{Subject: r.Subject, Object: r.Object}
-			if r.Modify {
-				rule.Allow, rule.Deny = r.Allow.String(), r.Deny.String()
-			} else {
-				rule.Access = r.Allow.String()
-			}
-			layer.List = append(layer.List, rule)
-			continue
-		}
-		if r.At.File != file {
-			file = r.At.File
-			fmt.Fprintf(&text, "# from %q\n", path.Join(path.Base(path.Dir(file)), path.Base(file)))
-		}
-		text.WriteString(line + "\n")
-	}
-	layer.Rules = text.String()
-	return &apiv1.SmackPolicy{
-		Metadata: &apiv1.Metadata{Name: name},
-		Spec:     &apiv1.SmackSpec{Layers: []*apiv1.SmackLayer{layer}, Settings: policy.SmackSettings(&im.Settings)},
-	}
 }
 
 // problems tells of what package smack found in files.

@@ -31,6 +31,8 @@ func addSeeds(f *testing.F) {
 		layerText(11, "handles: {}", "scope: [signal]", "quiet: {scope: all}", "paths: [{allow: [], at: ['/${a}$$'], quiet: true}]"),
 		policyText(7, "variables: {a: [/x, /y], b: [z]}", "parameters: [a, {name: c, within: /srv}]", "layers: [{paths: [{allow: 0x5, at: ['${a}/${b}', '${c}']}], ports: [{allow: all, port: [0, 1-65535]}]}]"),
 		testText("policy: a@1", "policyFile: [a, b]", "set: {a: '${root}'}", "abi: 1", "lexical: false", "tree: [{dir: ., mode: 0}, {link: a/b, to: /c}, {char: d, device: '1:3'}]", "expect: [{op: stat /, verdict: not_mediated}, {op: \"a'\", verdict: deny, errno: EXDEV, layer: [b], reason: x}]"),
+		smackHead + "  variables: {a: [x, y]}\n  labelBudget: 9\n  layers:\n    - rules: |2 # c\n          A B rwx\n\n        A B r w\n      list: [{subject: '#', object: \"*\", access: '-'}, {subject: A, object: B, allow: r, deny: t}]\n    - name: t\n      handles: rwl\n      templates:\n        - {name: n, for: {b: '-z'}, rules: \"${a} $$${b} r\\n\"}\n  settings: {onlycap: [A], unconfined: '', ptrace: 0, doi: 3, cipso: [{label: A, level: 1, categories: [2]}], netlabel: [{address: 10.0.0.0/8, label: B}], ipv6host: [{address: 'fe80::/10', label: -DELETE}]}\n",
+		smackHead + "  layers: [{rules: \"A/ B r\\nA B\"}]\n  settings: {clearOnlycap: true, onlycap: []}\n",
 		"# a\n---\n# b\nkind: Fragment # c\napiVersion: policyd/v1\n# d\nmetadata: # e\n  # f\n  name: a # g\nspec: # h\n  paths:\n    # i\n    - # j\n      # k\n      at: # l\n        # m\n        - /a # n\n      # o\n      allow: [ # p\n        read # q\n      ]\n    # r\n  abi: 1 # s\n# t\n---\n# u\n",
 		"apiVersion: policyd/v1\nkind: Fragment\nmetadata: {name: a, description: \"a\\u2028\\x01\\\\ \\\"\"}\nspec: {abi: 1}\n",
 	} {

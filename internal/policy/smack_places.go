@@ -46,8 +46,10 @@ func (p *place) keep() *place {
 // finding makes one for a place of a text.
 func (t *smackTexts) finding(code string, at smack.Place, message string) *apiv1.Finding {
 	s := t.places[at.File]
-	if s == nil {
-		return &apiv1.Finding{Code: code, Message: message}
+	if s == nil { // about many rules
+		spec := (*place)(nil).key("spec")
+		layers := spec.key("layers")
+		return t.origin.finding(code, &layers, message)
 	}
 	if s.list {
 		here := s.at.at(at.Line - 1)
