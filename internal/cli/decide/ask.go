@@ -70,6 +70,7 @@ func (d *Decider) answer(q Question, explain bool) (*Answer, error) {
 	if err != nil {
 		return nil, err
 	}
+	x.order()
 	x.remark()
 	return x.a, nil
 }

@@ -213,10 +213,43 @@ func TestOlderKernel(t *testing.T) {
 	// linux 5.13 moves nothing between directories.
 	p = build(t, []profile.Layer{layer("l", profile.FSReadFile|profile.FSMakeReg, 0)}, nil)
 	d = newDecider(t, p, Options{ABI: 1, Lexical: true})
-	for line, want := range map[string]string{"link /a/x /b/x": "EXDEV", "link /a/x /a/y": "EACCES"} {
-		if v := ask(t, d, line); v.Errno != want {
-			t.Errorf("%s: %s, want %s", line, v.Errno, want)
+	for line, want := range map[string]string{"link /a/x /b/x": "EXDEV l:refer", "link /a/x /a/y": "EACCES l:make_reg"} {
+		if v := ask(t, d, line); v.Errno+" "+summary(v.Layers) != want {
+			t.Errorf("%s: %s %s, want %s", line, v.Errno, summary(v.Layers), want)
 		}
+	}
+	// It asks for no other right then, and nothing can be gained.
+	p = build(t, []profile.Layer{layer("l", profile.FSReadFile|profile.FSMakeReg, 0)}, []rule{{0, "/b", profile.FSReadFile, profile.Fail}})
+	v = ask(t, newDecider(t, p, Options{ABI: 1, Lexical: true}), "link /a/x /b/x")
+	told := slices.IndexFunc(v.Notes, func(n Note) bool { return n.Code == noteNoRefer })
+	if strings.Contains(codes(v), noteGain) || summary(v.Layers) != "l:refer" || len(v.Looks) != 2 || told < 0 || !strings.Contains(v.Notes[told].Text, "ABI 1") {
+		t.Errorf("%+v", v)
+	}
+	for _, l := range v.Looks {
+		if !slices.Equal(l.Rights, []string{"refer"}) {
+			t.Errorf("%s asks for %v", l.What, l.Rights)
+		}
+	}
+}
+
+// Layers stand in the order of the policy, and rights in that of their table,
+// whichever of the kernel's looks met them first.
+func TestOrderOfLayers(t *testing.T) {
+	const move = profile.FSMakeReg | profile.FSRemoveFile | profile.FSRefer
+	p := build(t, []profile.Layer{layer("host", move, 0), layer("app", move, 0)}, []rule{
+		{0, "/a", move, profile.Fail},
+		{1, "/b", profile.FSRefer, profile.Fail},
+	})
+	v := ask(t, newDecider(t, p, Options{Lexical: true}), "rename /a/x /b/x")
+	if got := summary(v.Layers); got != "host:make_reg,refer app:remove_file,make_reg,refer" {
+		t.Errorf("layers %s", got)
+	}
+	var by []string
+	for _, r := range v.DecidedBy {
+		by = append(by, r.Layer)
+	}
+	if !slices.IsSortedFunc(by, func(a, b string) int { return strings.Compare(b, a) }) || !slices.Contains(by, "host") || !slices.Contains(by, "app") {
+		t.Errorf("decided by %+v", v.DecidedBy)
 	}
 }
 

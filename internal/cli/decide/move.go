@@ -41,11 +41,12 @@ func (x *inquiry) concludeMove(m profile.MoveDecision) {
 		x.side("parent", x.q.op.NewPath, to, old|new, m.NewParent.Slice())
 		return
 	}
+	if x.d.opt.ABI == 1 && x.a.Verdict == Deny {
+		x.reparentByOldest(from, to)
+		return
+	}
 	x.side("from", x.q.op.Path, from, old|profile.FSRefer, m.OldParent.Slice())
 	x.side("to", x.q.op.NewPath, to, new|profile.FSRefer, m.NewParent.Slice())
-	if x.d.opt.ABI == 1 && x.a.Verdict == Deny {
-		x.a.Errno = "EXDEV" // hook_path_rename of linux 5.13 asks for nothing else then
-	}
 	if x.a.Errno != "EXDEV" {
 		return
 	}
@@ -56,6 +57,19 @@ func (x *inquiry) concludeMove(m profile.MoveDecision) {
 		x.gain(l, m.Gain.At(l), x.q.op.Path, from, to)
 		x.gain(l, m.GainBack.At(l), x.q.op.NewPath, to, from)
 	}
+}
+
+// reparentByOldest answers for hook_path_rename and hook_path_link of linux
+// 5.13: of a move between directories they ask nothing, they refuse it.
+func (x *inquiry) reparentByOldest(from, to string) {
+	x.a.Errno = "EXDEV"
+	left := make([]profile.Access, len(x.d.p.Layers))
+	for l := range left {
+		left[l] = profile.FSRefer
+	}
+	x.side("from", x.q.op.Path, from, profile.FSRefer, left)
+	x.side("to", x.q.op.NewPath, to, profile.FSRefer, left)
+	x.a.note(noteNoRefer, "a kernel of ABI 1 refuses every move between directories under a policy with fs rights; rules can allow it from ABI 2 (linux %s) on", profile.KernelOf(2))
 }
 
 // gain is the reason for EXDEV that refer does not help against.
