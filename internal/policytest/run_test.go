@@ -2,6 +2,7 @@ package policytest
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -57,6 +58,45 @@ func TestWrongExpectations(t *testing.T) {
 		res := runOne(t, &Runner{}, pol+testText("set: {dir: '${root}'}", tree, "expect: ["+c.expect+"]"))
 		if x := res.Expectations[0]; x.Status != Failed || !strings.Contains(x.Text, c.says) || strings.Contains(x.Text, "/policytest-") {
 			t.Errorf("%s: %s %q, want %q", c.expect, x.Status, x.Text, c.says)
+		}
+	}
+}
+
+// TestTreeStaysInside: no object of a tree is made, changed or linked to through
+// a symbolic link that leads out of it.
+func TestTreeStaysInside(t *testing.T) {
+	for _, tree := range []string{
+		"{symlink: a, to: OUT}, {file: a/f, content: X}",
+		"{symlink: a, to: OUT}, {file: a/new}",
+		"{symlink: a, to: OUT}, {symlink: b, to: .}, {dir: b/a, mode: '0700'}",
+		"{symlink: a, to: OUT}, {dir: a/d/e}",
+		"{symlink: a, to: OUT}, {fifo: a/p}",
+		"{symlink: a, to: OUT}, {socket: a/s}",
+		"{symlink: a, to: OUT}, {char: a/c}",
+		"{symlink: a, to: OUT}, {symlink: a/l, to: x}",
+		"{symlink: a, to: OUT}, {link: h, to: a/f}",
+		"{symlink: a, to: OUT}, {file: x}, {link: a/h, to: x}",
+		"{symlink: a, to: OUT}, {symlink: b, to: a}, {file: b/f, content: X}",
+		"{symlink: a, to: ..}, {file: a/new}",
+		"{dir: d}, {symlink: d/a, to: ../..}, {link: d/b, to: d/a}, {file: d/b/new}",
+	} {
+		out := filepath.Join(t.TempDir(), "out")
+		if err := errors.Join(os.Mkdir(out, 0o750), os.WriteFile(out+"/f", []byte("kept"), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		temp := filepath.Dir(out)
+		t.Setenv("TMPDIR", temp)
+		text := policyText(6, "paths: [{allow: [all], at: '${dir}'}]") +
+			testText("set: {dir: '${root}'}", "tree: ["+strings.ReplaceAll(tree, "OUT", out)+"]", "expect: [{op: 'open ${root}/h wt', verdict: allow}]")
+		if res := runOne(t, enforcing(), text); !strings.Contains(res.Error, "tree: ") || res.Count(Passed) > 0 {
+			t.Errorf("%s: %+v", tree, res)
+		}
+		content, err := os.ReadFile(out + "/f")
+		st, err2 := os.Stat(out)
+		list, err3 := os.ReadDir(out)
+		left, err4 := os.ReadDir(temp)
+		if err := errors.Join(err, err2, err3, err4); err != nil || string(content) != "kept" || st.Mode().Perm() != 0o750 || len(list) != 1 || len(left) != 1 {
+			t.Errorf("%s: outside of the tree %q, mode %v, %v, %v (%v)", tree, content, st.Mode(), list, left, err)
 		}
 	}
 }

@@ -92,20 +92,27 @@ func newScratch(tree []entry) (*scratch, error) {
 // errNoDevice is wrapped where a device cannot be made.
 var errNoDevice = errors.New("devices can only be made by root, outside of user namespaces")
 
-// fill makes the tree; what was there goes away.
+// fill makes the tree; what was there goes away. Nothing is made or changed
+// outside of the folder: a symbolic link of the tree that leads out of it is not
+// followed, and an object beneath one is an error.
 func (s *scratch) fill() error {
 	if err := s.clear(); err != nil {
 		return err
 	}
+	root, err := os.OpenRoot(s.root)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
 	for _, e := range s.tree {
-		if err := s.add(&e); err != nil {
+		if err := s.add(root, &e); err != nil {
 			return fmt.Errorf("tree: %s %s: %w", e.Kind, e.Path, err)
 		}
 	}
 	// Modes last, so that a folder nobody may write to can be filled.
 	for i := len(s.tree) - 1; i >= 0; i-- {
 		if e := &s.tree[i]; e.Kind != "symlink" && e.Kind != "link" {
-			if err := unix.Chmod(filepath.Join(s.root, e.Path), e.Mode); err != nil {
+			if err := root.Chmod(e.Path, fileMode(e.Mode)); err != nil {
 				return fmt.Errorf("tree: mode of %s: %w", e.Path, err)
 			}
 		}
@@ -113,45 +120,63 @@ func (s *scratch) fill() error {
 	return nil
 }
 
-func (s *scratch) add(e *entry) error {
-	path := filepath.Join(s.root, e.Path)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
+// fileMode is the mode of chmod(2) as package os has it.
+func fileMode(mode uint32) fs.FileMode {
+	m := fs.FileMode(mode & 0o777)
+	for _, b := range []struct {
+		bit  uint32
+		mode fs.FileMode
+	}{{unix.S_ISUID, fs.ModeSetuid}, {unix.S_ISGID, fs.ModeSetgid}, {unix.S_ISVTX, fs.ModeSticky}} {
+		if mode&b.bit != 0 {
+			m |= b.mode
+		}
+	}
+	return m
+}
+
+func (s *scratch) add(root *os.Root, e *entry) error {
+	folder, name := filepath.Split(e.Path)
+	if folder = filepath.Clean(folder); folder != "." {
+		if err := root.MkdirAll(folder, 0o755); err != nil {
+			return err
+		}
 	}
 	switch e.Kind {
 	case "dir":
-		return os.MkdirAll(path, 0o755)
+		return root.MkdirAll(e.Path, 0o755)
 	case "file":
-		return os.WriteFile(path, []byte(e.Content), 0o600)
+		return root.WriteFile(e.Path, []byte(e.Content), 0o600)
 	case "symlink":
-		return os.Symlink(strings.ReplaceAll(e.To, policy.TestRoot, s.root), path)
+		return root.Symlink(strings.ReplaceAll(e.To, policy.TestRoot, s.root), e.Path)
 	case "link":
-		return os.Link(filepath.Join(s.root, filepath.Clean("/"+strings.TrimPrefix(e.To, policy.TestRoot))), path)
+		return root.Link(strings.TrimPrefix(filepath.Clean("/"+strings.TrimPrefix(e.To, policy.TestRoot)), "/"), e.Path)
+	}
+	dir, err := root.Open(folder)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	switch e.Kind {
 	case "fifo":
-		return unix.Mkfifo(path, 0o600)
+		return unix.Mknodat(int(dir.Fd()), name, unix.S_IFIFO|0o600, 0)
 	case "socket":
-		return s.listen(path)
+		return s.listen(dir, name)
 	}
 	kind := uint32(unix.S_IFCHR)
 	if e.Kind == "block" {
 		kind = unix.S_IFBLK
 	}
-	err := unix.Mknod(path, kind|0o600, int(e.Device))
+	err = unix.Mknodat(int(dir.Fd()), name, kind|0o600, int(e.Device))
 	if errors.Is(err, unix.EPERM) {
 		return fmt.Errorf("%w: %w", errNoDevice, err)
 	}
 	return err
 }
 
-// listen makes a unix socket. Its address holds 107 bytes; what is longer is
-// reached through a descriptor of its folder.
-func (s *scratch) listen(path string) error {
-	dir, err := unix.Open(filepath.Dir(path), unix.O_PATH|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(dir)
-	l, err := net.Listen("unix", fmt.Sprintf("/proc/self/fd/%d/%s", dir, filepath.Base(path)))
+// listen makes a unix socket in a folder. Its address holds 107 bytes, so the
+// folder is reached through its descriptor.
+func (s *scratch) listen(dir *os.File, name string) error {
+	l, err := net.Listen("unix", fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), name))
 	if err != nil {
 		return err
 	}
