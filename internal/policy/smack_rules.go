@@ -38,10 +38,13 @@ func (r *reporter) smackName(l *apiv1.SmackLayer, i int, seen map[string]bool, p
 
 // handled reads the letters a layer decides on.
 func (r *reporter) handled(l *apiv1.SmackLayer, p *place) smack.Access {
+	at := p.key("handles")
 	if l.GetHandles() == "" {
+		if r.seg != nil && locate(r.root, &at) != locate(r.root, p) {
+			r.addf(codeHandlesNothing, &at, "no letter; leave handles out for all of them")
+		}
 		return smack.AllAccess
 	}
-	at := p.key("handles")
 	a, err := smack.ParseAccess(l.GetHandles())
 	switch {
 	case err != nil:

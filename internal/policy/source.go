@@ -158,6 +158,14 @@ func joinLines(a, b string) string {
 
 var errDepth = fmt.Errorf("nested more than %d deep", MaxDepth)
 
+// yamlHints say what most often is behind an error of the YAML library.
+var yamlHints = []struct{ part, hint string }{
+	{"cannot start any token", "a tab cannot indent, and % @ ` cannot begin a word without quotes"},
+	{"expected alphabetic or numeric character", "* and & cannot begin a word without quotes"},
+	{"block sequence entries are not allowed", "a word that is - alone needs quotes"},
+	{"mapping keys are not allowed", "a word that is ? alone needs quotes"},
+}
+
 // syntaxError is the finding of an error of the YAML library.
 func (s *segment) syntaxError(err error) *apiv1.Finding {
 	var le *yaml.LoadError
@@ -171,8 +179,10 @@ func (s *segment) syntaxError(err error) *apiv1.Finding {
 	if errors.Is(err, errDepth) || strings.Contains(message, errDepth.Error()) {
 		code, message = codeTooLarge, errDepth.Error()
 	}
-	if strings.Contains(message, "cannot start any token") {
-		message += " (a tab cannot indent, and % @ ` cannot begin a word without quotes)"
+	for _, h := range yamlHints {
+		if strings.Contains(message, h.part) {
+			message += " (" + h.hint + ")"
+		}
 	}
 	line, col := le.Mark.Line, le.Mark.Column
 	if strings.Contains(message, "anchor") {
