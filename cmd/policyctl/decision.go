@@ -58,8 +58,8 @@ func (d *decision) split(cmd *cobra.Command, args []string) (ref string, words [
 
 // decider loads what the flags and the reference say.
 func (d *decision) decider(a *app, cmd *cobra.Command, ref string) (*decide.Decider, *compiled, error) {
-	if d.abi < 0 || d.abi > profile.MaxABI {
-		return nil, nil, cli.Usage(fmt.Errorf("--abi %d: want 1 to %d", d.abi, profile.MaxABI))
+	if err := checkABI(cmd, d.abi); err != nil {
+		return nil, nil, err
 	}
 	set, err := pairs("--set", d.sets)
 	if err != nil {
@@ -78,8 +78,8 @@ func (d *decision) decider(a *app, cmd *cobra.Command, ref string) (*decide.Deci
 		return nil, nil, err
 	}
 	o := decide.Options{ABI: d.abi, Errata: decide.AllErrata(), Lexical: d.lexical, LayerPlaces: c.layers}
-	if o.Base, err = os.Getwd(); err != nil {
-		return nil, nil, err
+	if base, err := os.Getwd(); err == nil && !d.lexical {
+		o.Base = base // a folder that was removed has no path, and another machine's is not known
 	}
 	if d.abi == 0 && d.lexical {
 		o.ABI = c.profile.ABI
@@ -101,6 +101,14 @@ func (d *decision) decider(a *app, cmd *cobra.Command, ref string) (*decide.Deci
 		}
 	}
 	return dec, c, nil
+}
+
+// checkABI refuses a value of --abi that no kernel has.
+func checkABI(cmd *cobra.Command, abi int) error {
+	if cmd.Flags().Changed("abi") && (abi < 1 || abi > profile.MaxABI) {
+		return cli.Usage(fmt.Errorf("--abi %d: want 1 to %d", abi, profile.MaxABI))
+	}
+	return nil
 }
 
 // readProfile reads a compiled profile from a file.

@@ -48,6 +48,9 @@ func newDiff(a *app) *cobra.Command {
 			if args[0] == cli.Stdin && args[1] == cli.Stdin {
 				return cli.Usage(errors.New("standard input can be only one of the two"))
 			}
+			if err := checkABI(cmd, abi); err != nil {
+				return err
+			}
 			if semantic {
 				return a.semantic(cmd.Context(), args, sets, abi)
 			}

@@ -79,7 +79,13 @@ func (a *app) writeWalk(name string, v *decide.Answer) error {
 		}
 	}
 	for _, l := range v.Layers {
-		if _, err := io.WriteString(a.out, wrap("layer "+l.Name+" refuses: ", "    ", lacks(v, l))); err != nil {
+		where := ""
+		for _, r := range v.DecidedBy {
+			if r.Layer == l.Name && r.Rule == "" {
+				where = place(r) // no rule in the walk says it
+			}
+		}
+		if _, err := io.WriteString(a.out, wrap("layer "+l.Name+" refuses: ", "    ", cli.Clean(lacks(v, l)+where))); err != nil {
 			return err
 		}
 	}

@@ -64,7 +64,9 @@ func newGraph(a *app) *cobra.Command {
 			var c *compiled
 			switch {
 			case compiledFile != "":
-				c, err = a.readProfile(compiledFile)
+				if c, err = a.readProfile(compiledFile); err != nil {
+					err = cli.Usage(err)
+				}
 			case len(files) > 0:
 				c, err = a.compileFiles(files, set)
 			default:

@@ -46,9 +46,6 @@ func (a *app) semanticAnswer(ctx context.Context, args []string, sets []string, 
 	if err != nil {
 		return 0, err
 	}
-	if abi < 0 || abi > profile.MaxABI {
-		return 0, cli.Usage(fmt.Errorf("--abi %d: want 1 to %d", abi, profile.MaxABI))
-	}
 	set, err := pairs("--set", sets)
 	if err != nil {
 		return 0, err
@@ -66,7 +63,7 @@ func (a *app) semanticAnswer(ctx context.Context, args []string, sets []string, 
 	unused := maps.Clone(set)
 	for i, what := range args {
 		if sides[i], err = a.comparable(ctx, what, set, unused); err != nil {
-			return 0, fmt.Errorf("%s: %w", what, err)
+			return 0, named(what, err)
 		}
 	}
 	for name := range unused {
@@ -99,6 +96,14 @@ func (a *app) semanticAnswer(ctx context.Context, args []string, sets []string, 
 		return cli.ExitRefused, nil
 	}
 	return cli.ExitOK, nil
+}
+
+// named says which of the two an error is about, unless it says so itself.
+func named(what string, err error) error {
+	if strings.HasPrefix(err.Error(), what+":") {
+		return err
+	}
+	return fmt.Errorf("%s: %w", what, err)
 }
 
 // enforceable refuses to speak of a kernel on which nothing would start.
