@@ -37,7 +37,7 @@ func TestReadmeTour(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	for _, want := range []string{
-		"refused, exit status", "from a pipe", "denied, exit status", "started", "let it fix typos", "hello", "the tour ended",
+		"refused, exit status", "from a pipe", "denied, exit status", "ok: 1 test: 4 passed", "exit status 3: something is gained", "exit status 1: the test has noticed", "started", "let it fix typos", "hello", "the tour ended",
 	} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("the tour does not print %q", want)
