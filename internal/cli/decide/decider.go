@@ -64,12 +64,6 @@ type originKey struct {
 	layer int
 }
 
-// bound is a row of p on its inode.
-type bound struct {
-	row  int
-	file bool // it is no directory
-}
-
 // New makes a decider. origins may be nil: then nothing tells where rules
 // stand. Unless lexical, it looks at the paths of the rules now, and rules stay
 // with the inodes they have. Where a kernel of the ABI would refuse to start
@@ -158,9 +152,11 @@ func (d *Decider) bind() (reasons []string, err error) {
 		if err == nil && row.Within > 0 {
 			err = staysWithin(row.Path, row.Path[:row.Within])
 		}
+		if err == nil {
+			err = d.bindRow(i, row.Path, o)
+		}
 		switch {
 		case err == nil:
-			d.rules[o.inode] = append(d.rules[o.inode], bound{i, o.kind != profile.Directory})
 		case row.Missing == profile.Skip && isMissing(err):
 			d.Skipped = append(d.Skipped, row.Path)
 		case errors.Is(err, fs.ErrPermission):

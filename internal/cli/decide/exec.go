@@ -50,8 +50,8 @@ func (x *inquiry) exec() error {
 		}
 		var next string
 		next, script, err = interpreter(f.real)
-		if errors.Is(err, errNoProgram) {
-			x.a.note(noteInterpreter, "%s: %v: unless binfmt_misc has a handler for it, which is not looked at", f.real, err)
+		if errors.Is(err, syscall.ENOEXEC) {
+			x.a.note(noteInterpreter, "%s is %v, unless binfmt_misc has a handler for it, which is not looked at", f.real, err)
 			break
 		}
 		if err != nil {

@@ -51,7 +51,7 @@ func (d *Decider) onRealPaths() (*profile.Profile, error) {
 			return nil, fmt.Errorf("path of a rule: %w", err)
 		}
 		for l := range d.p.Layers {
-			a := d.mask(bound{i, f.kind != profile.Directory}, l)
+			a := d.mask(bound{row: i, file: f.kind != profile.Directory}, l)
 			if f.exists() && a != 0 {
 				b.AddPath(l, f.real, a&^profile.QuietRule, a&profile.QuietRule != 0, profile.Fail) // Build gives the error
 			}

@@ -40,7 +40,9 @@ func (d *Decider) ground(paths ...string) (ground, error) {
 			}
 			rows[at] = nil
 			if err == nil {
-				rows[at] = d.rules[o.inode]
+				if rows[at], err = d.on(at, o); err != nil {
+					return ground{}, err
+				}
 			}
 		}
 	}

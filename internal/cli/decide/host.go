@@ -29,9 +29,10 @@ type object struct {
 	kind     profile.FileType
 	mount    uint64
 	whiteout bool // a character device of number 0:0
+	linked   bool // no directory, with more than one name
 }
 
-const lookMask = unix.STATX_TYPE | unix.STATX_INO | unix.STATX_BTIME | unix.STATX_MNT_ID
+const lookMask = unix.STATX_TYPE | unix.STATX_INO | unix.STATX_BTIME | unix.STATX_MNT_ID | unix.STATX_NLINK
 
 // lookAt looks at a path, through a symbolic link at its end or not.
 func lookAt(path string, follow bool) (object, error) {
@@ -50,7 +51,7 @@ func statx(fd int, path string, flags int) (object, error) {
 	}
 	return object{
 		inode: inode{unix.Mkdev(st.Dev_major, st.Dev_minor), st.Ino, st.Btime},
-		mount: st.Mnt_id, kind: fileType(st.Mode),
+		mount: st.Mnt_id, kind: fileType(st.Mode), linked: st.Nlink > 1 && st.Mode&unix.S_IFMT != unix.S_IFDIR,
 		whiteout: st.Mode&unix.S_IFMT == unix.S_IFCHR && st.Rdev_major == 0 && st.Rdev_minor == 0,
 	}, nil
 }
@@ -85,6 +86,17 @@ func retry(f func() error) error {
 			return err
 		}
 	}
+}
+
+func openPath(path string, flags int) (fd int, err error) {
+	err = retry(func() error {
+		fd, err = unix.Open(path, flags|unix.O_CLOEXEC, 0)
+		return err
+	})
+	if err != nil {
+		return -1, &fs.PathError{Op: "look at", Path: path, Err: err}
+	}
+	return fd, nil
 }
 
 // found is where a path leads.
@@ -146,17 +158,13 @@ func readLink(name string) (string, bool) {
 // reach has the kernel follow a path to something that is there, and asks it
 // for the real path. Nothing is opened: a named pipe does not block.
 func reach(at string, follow bool) (found, error) {
-	flags := unix.O_PATH | unix.O_CLOEXEC
+	flags := unix.O_PATH
 	if !follow {
 		flags |= unix.O_NOFOLLOW
 	}
-	fd := -1
-	err := retry(func() (err error) {
-		fd, err = unix.Open(at, flags, 0)
-		return err
-	})
+	fd, err := openPath(at, flags)
 	if err != nil {
-		return found{}, &fs.PathError{Op: "look at", Path: at, Err: err}
+		return found{}, err
 	}
 	defer unix.Close(fd)
 	var f found

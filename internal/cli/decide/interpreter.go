@@ -24,12 +24,9 @@ const (
 	elfHeader64    = 64       // sizeof(Elf64_Ehdr)
 )
 
-// errNoProgram says that the kernel answers ENOEXEC.
-var errNoProgram = errors.New("no program")
-
 // interpreter gives the program the kernel needs besides to execute path, a
 // regular file: that of a #! line (script) or of ELF's PT_INTERP, or "". Errors
-// wrap errNoProgram for what is neither.
+// wrap ENOEXEC for what is neither.
 func interpreter(path string) (name string, script bool, err error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // it may be a named pipe by now
 	if err != nil {
@@ -61,9 +58,9 @@ func InterpreterLine(head []byte) (name, argument string, err error) {
 	end := strings.IndexAny(text, " \t")
 	switch {
 	case text == "":
-		return "", "", fmt.Errorf("no interpreter behind #!: %w: %w", errNoProgram, syscall.ENOEXEC)
+		return "", "", fmt.Errorf("no interpreter behind #!: %w", syscall.ENOEXEC)
 	case end < 0 && !ended && !nul && len(head) == headSize:
-		return "", "", fmt.Errorf("the #! line is longer than %d bytes: %w: %w", headSize, errNoProgram, syscall.ENOEXEC)
+		return "", "", fmt.Errorf("the #! line is longer than %d bytes: %w", headSize, syscall.ENOEXEC)
 	case end < 0:
 		return text, "", nil
 	}
@@ -75,7 +72,7 @@ func InterpreterLine(head []byte) (name, argument string, err error) {
 // there are any, does not matter. head is the beginning of the file.
 func elfInterpreter(f io.ReaderAt, head []byte) (string, error) {
 	no := func(why string) error {
-		return fmt.Errorf("%s: %w: %w", why, errNoProgram, syscall.ENOEXEC)
+		return fmt.Errorf("%s: %w", why, syscall.ENOEXEC)
 	}
 	if !bytes.HasPrefix(head, []byte(elf.ELFMAG)) || len(head) < elfHeader32 {
 		return "", no("neither an ELF file nor a script with #!")

@@ -70,7 +70,7 @@ var noteCodes = []NoteCode{
 	{noteNotMediated, "Landlock is not asked: no policy can refuse the operation"},
 	{noteOpenPath, "O_PATH is not mediated; what is done with the descriptor is"},
 	{noteTopology, "any layer with an fs right refuses to change mounts, and no rule can allow it"},
-	{noteInterpreter, "the program could not be looked into, so what it is interpreted by is not known"},
+	{noteInterpreter, "the program could not be looked into, or the kernel takes it for none (ENOEXEC), so what it is interpreted by is not known"},
 	{noteLibraries, "shared libraries need read_file and are not looked at here"},
 	{noteNotDevice, "the path is no device, so ioctl_dev is not asked"},
 	{noteIoctl, "some commands of ioctl(2) (FIOCLEX, FIONBIO and the like) are never refused"},

@@ -69,7 +69,7 @@ func TestNotes(t *testing.T) {
 		{live, "link DIR/other/secret DIR/data/x", deny, noteNoRefer + " " + noteGain},
 		{live, "link DIR/data/interp DIR/other/dir/x", allow, ""},
 		{live, "rename DIR/other/dir/none DIR/data/x", "", ""},
-		{live, "exec DIR/data/interp", allow, noteLibraries},
+		{live, "exec DIR/data/interp", allow, noteInterpreter + " " + noteLibraries},
 		{live, "connect-unix DIR/data/sock", allow, noteMissing + " " + noteNotHandled},
 		{unix, "connect-unix DIR/data/sock", deny, noteMissing + " " + noteOwnSocket},
 		{live, "ioctl-dev /dev/null", deny, noteInherited + " " + noteIoctl},

@@ -162,9 +162,14 @@ func (x *inquiry) remarkBinding(given, real string) {
 				continue
 			}
 			now, err := lookAt(at, true)
-			bound := err == nil && slices.ContainsFunc(x.d.rules[now.inode], func(b bound) bool { return b.row == row })
+			holds := false
+			if err == nil {
+				var rows []bound
+				rows, err = x.d.on(at, now)
+				holds = slices.ContainsFunc(rows, func(b bound) bool { return b.row == row })
+			}
 			switch {
-			case bound:
+			case holds:
 			case slices.Contains(x.d.Skipped, at):
 				x.a.note(noteSkippedRule, "the rule on %s is left out: the path did not exist when rules were bound (missing: skip)", at)
 			case err == nil:
@@ -187,7 +192,7 @@ func (x *inquiry) remarkFileRights(f *found) {
 			rows = []bound{{row: row}}
 		}
 	} else {
-		rows = x.d.rules[f.inode]
+		rows, _ = x.d.on(f.real, f.object)
 	}
 	for _, b := range rows {
 		for l := range x.d.p.Layers {
