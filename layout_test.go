@@ -76,12 +76,13 @@ var mayImport = map[string][]string{
 	"internal/server":      {"api", "store", "enforce", "internal/errs", "internal/policy", "internal/peer", "internal/config", "internal/sandbox", "internal/smackhost", "internal/buildinfo", "smack"},
 	"internal/cli":         {"api", "store", "enforce", "internal/errs", "internal/policy", "internal/paths", "internal/buildinfo"},
 	"internal/policytest":  {"api", "enforce", "internal/errs", "internal/policy", "internal/cli/decide"},
-	"cmd/policyd":          {"api", "store", "enforce", "internal"},
+	"cmd/policyd":          {"api", "store", "enforce", "internal", "smack"},
 	"cmd/policyctl":        {"api", "store", "enforce", "internal", "smack"},
 	"cmd/policyd-launch":   {"enforce", "internal/errs", "internal/buildinfo"},
 	"store/storetest":      {"api", "store", "internal/errs"},
 	"internal/cli/clitest": {"api", "internal"},
 	"test":                 {"api", "enforce", "internal", "store"},
+	"test/smackbench":      {"smack", "internal/testkernel"},
 }
 
 func rowFor(rel string) (string, bool) {

@@ -1,0 +1,146 @@
+package smackbench
+
+import (
+	"bytes"
+	"fmt"
+	"runtime"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"policyd.dev/policyd/smack"
+	"policyd.dev/policyd/smack/smackfs"
+	"policyd.dev/policyd/smack/smacktest"
+)
+
+// maxWrite is how many bytes load2 takes in one write.
+const maxWrite = 4095
+
+// text gives the rules as load2 takes them.
+func text(set *smack.Set) []byte {
+	b := make([]byte, 0, 48*set.Len())
+	for r := range set.All() {
+		b = r.Append(b)
+	}
+	return b
+}
+
+// denials gives rules of no access for every pair.
+func denials(rules []byte) []byte {
+	b := make([]byte, 0, len(rules))
+	for line := range bytes.Lines(rules) {
+		b = append(append(b, line[:bytes.LastIndexByte(line, ' ')]...), " -\n"...)
+	}
+	return b
+}
+
+// chunks cuts rules into pieces of whole rules of at most limit bytes, or of one rule.
+func chunks(rules []byte, limit int) [][]byte {
+	var out [][]byte
+	for len(rules) > 0 {
+		n := len(rules)
+		if n > limit {
+			n = bytes.LastIndexByte(rules[:limit], '\n') + 1
+		}
+		if limit == 0 {
+			n = bytes.IndexByte(rules, '\n') + 1
+		}
+		out, rules = append(out, rules[:n]), rules[n:]
+	}
+	return out
+}
+
+// writeBare writes pieces that are there already, one write(2) each, and gives the milliseconds from the first to the last.
+func writeBare(fs smackfs.FS, pieces [][]byte) (float64, error) {
+	f, err := fs.Open("load2", unix.O_WRONLY)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	start := time.Now()
+	for _, p := range pieces {
+		if n, err := f.Write(p); err != nil || n != len(p) {
+			return 0, fmt.Errorf("wrote %d of %d bytes: %w", n, len(p), err)
+		}
+	}
+	return since(start), nil
+}
+
+// clearAndLoad is what smackctl apply does: every rule that the kernel shows is set to no access, then the new ones are
+// loaded.
+func clearAndLoad(fs smackfs.FS, rules []byte) (float64, error) {
+	start := time.Now()
+	set, err := smackfs.ReadRules(fs)
+	if err != nil {
+		return 0, err
+	}
+	for _, pieces := range [][][]byte{chunks(denials(text(set)), maxWrite), chunks(rules, maxWrite)} {
+		if _, err := writeBare(fs, pieces); err != nil {
+			return 0, err
+		}
+	}
+	return since(start), nil
+}
+
+// timedFS takes the time from the beginning of the first write to the end of the last.
+type timedFS struct {
+	smackfs.FS
+	first, last time.Time
+	after       func() // called after each write
+}
+
+func (t *timedFS) Unwrap() smackfs.FS { return t.FS }
+
+func (t *timedFS) Open(name string, flag int) (smackfs.File, error) {
+	f, err := t.FS.Open(name, flag)
+	if err != nil || flag != unix.O_WRONLY {
+		return f, err
+	}
+	return &timedFile{f, t}, nil
+}
+
+// writing gives milliseconds.
+func (t *timedFS) writing() float64 { return float64(t.last.Sub(t.first).Nanoseconds()) / 1e6 }
+
+type timedFile struct {
+	smackfs.File
+	t *timedFS
+}
+
+func (f *timedFile) Write(p []byte) (int, error) {
+	if len(p) == 0 { // a look at the privilege
+		return f.File.Write(p)
+	}
+	if f.t.first.IsZero() {
+		f.t.first = time.Now()
+	}
+	n, err := f.File.Write(p)
+	f.t.last = time.Now()
+	if f.t.after != nil {
+		f.t.after()
+	}
+	return n, err
+}
+
+func takeBare(fs smackfs.FS, shape smacktest.Shape) (values, error) {
+	set, err := compiled(shape)
+	if err != nil {
+		return nil, err
+	}
+	rules := text(set)
+	pieces := chunks(rules, maxWrite)
+	runtime.GC()
+	ms, err := writeBare(fs, pieces)
+	return values{"ms": ms, "writes": float64(len(pieces)), "bytes": float64(len(rules))}, err
+}
+
+func takeSingle(fs smackfs.FS, shape smacktest.Shape) (values, error) {
+	set, err := compiled(shape)
+	if err != nil {
+		return nil, err
+	}
+	pieces := chunks(text(set), 0)
+	runtime.GC()
+	ms, err := writeBare(fs, pieces)
+	return values{"ms": ms, "writes": float64(len(pieces))}, err
+}
