@@ -94,7 +94,8 @@ strings, maps are sorted, and lists are one message with a list in it. What goes
 message a line. ` + "`name`" + ` gives what other commands take: policy/web@3, or the id of a sandbox. Some commands have
 fields of their own:
 
-- check, explain: see [decisions.md](decisions.md); test: see [policy-tests.md](policy-tests.md); preflight: see [preflight.md](preflight.md)
+- check, explain: see [decisions.md](decisions.md); test: see [policy-tests.md](policy-tests.md); preflight: see [preflight.md](preflight.md);
+  diff --semantic: see [semantic-diff.md](semantic-diff.md)
 - inspect: name, digest, abi, degrade, flatten, accept, layers (name, handles and quiet by fs, net, scope, logFlags), paths
   (path, missing, access and quiet by layer), ports (first, last, access and quiet by layer), needs
 
@@ -114,7 +115,7 @@ func manual(root *cobra.Command) []byte {
 	for _, d := range cli.ExitDocs() {
 		fmt.Fprintf(&b, "| %d | %s |\n", d.Code, d.Doc)
 	}
-	b.WriteString("\n`run`, `exec` and `wait` otherwise end with the status of the program. For `diff`, `check`, `explain` and `preflight`, 1 is an answer\n(different, refused), 3 of `diff --semantic` is one too (something is gained), and what would be 1 or 3 elsewhere is 2.\n")
+	b.WriteString("\n`run`, `exec` and `wait` otherwise end with the status of the program. For `diff`, `check`, `explain`, `preflight`\nand `test`, 1 is an answer (different, refused, not as expected), and what would be 1 elsewhere is 2. For `diff --semantic` 3 is one too\n(something is gained), and what would be 3 or 4 elsewhere is 2.\n")
 	b.WriteString("\n## Flags of every command\n\n```\n" + root.PersistentFlags().FlagUsages() + "```\n")
 	for _, g := range root.Groups() {
 		fmt.Fprintf(&b, "\n## %s\n", strings.TrimSuffix(g.Title, ":"))
