@@ -1,10 +1,12 @@
 package differential_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"policyd.dev/policyd/enforce/profile"
 	"policyd.dev/policyd/internal/cli/decide"
@@ -73,6 +75,32 @@ func (st *stage) live(s *step, answer profile.Answer, r *report) (differ string)
 	}
 	if !slices.Equal(told, denying) {
 		return fmt.Sprintf("the live decider says of %q that %v deny it, the engine %v", q, told, denying)
+	}
+	return ""
+}
+
+// liveEarly holds what the live decider says is refused before Landlock is asked
+// to what the kernel refuses with. It does not know all of that.
+func (st *stage) liveEarly(s *step, before syscall.Errno) (differ string) {
+	words := st.words(s)
+	if words == nil || s.by != "" || s.op.Kind == profile.OpExec {
+		return ""
+	}
+	q, err := decide.Parse(words)
+	if err != nil {
+		return ""
+	}
+	p, err := st.m.liveProfile(st.h.port, len(st.sc.steps))
+	if err != nil {
+		return err.Error()
+	}
+	d, err := decide.New(p, nil, decide.Options{ABI: st.h.sup.ABI, Errata: st.h.sup.Errata})
+	if err != nil {
+		return err.Error()
+	}
+	var errno syscall.Errno
+	if _, err := d.Answer(q); errors.Is(err, decide.ErrNotAsked) && errors.As(err, &errno) && errno != before {
+		return fmt.Sprintf("the live decider says that %q is refused with %s before Landlock is asked, the kernel %s", q, errnoName(errno), errnoName(before))
 	}
 	return ""
 }

@@ -220,6 +220,9 @@ func (st *stage) compare(e *engine, s *step, r *report) string {
 	want := before
 	switch {
 	case before != 0:
+		if r.steps%st.h.liveEvery == 0 {
+			differ = st.liveEarly(s, before)
+		}
 	case unmediated[s.by]:
 		r.counts[op.Kind][profile.NotMediated]++
 		want = after
