@@ -22,11 +22,15 @@ import (
 	"policyd.dev/policyd/internal/sandbox"
 	"policyd.dev/policyd/internal/server"
 	"policyd.dev/policyd/internal/smackhost"
+	"policyd.dev/policyd/smack/smackfs"
 	"policyd.dev/policyd/store"
 )
 
 // stopSandboxes is how long the records of sandboxes may take to be stored at the end, beyond the grace of hung up ones.
 const stopSandboxes = 10 * time.Second
+
+// findSmackfs is nil: tests put themselves between policyd and the kernel.
+var findSmackfs func() (smackfs.FS, error)
 
 // serve runs the daemon until a signal stops it.
 func serve(o *options, stderr io.Writer) (err error) {
@@ -82,7 +86,7 @@ func serve(o *options, stderr io.Writer) (err error) {
 		err = errors.Join(err, boxes.Stop(ctx))
 	}()
 
-	host := smackhost.New(smackhost.Config{Store: st, Log: log})
+	host := smackhost.New(smackhost.Config{Store: st, Log: log, Find: findSmackfs})
 	if err := host.Boot(context.Background()); err != nil {
 		// It serves all the same, so that somebody can mend it, but does not say that it is ready.
 		log.Error("the assigned smack policy is not in force: no sandbox with a label is started", "error", err)

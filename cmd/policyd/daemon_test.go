@@ -32,6 +32,7 @@ func TestMain(m *testing.M) {
 	case len(os.Args) > 1 && os.Args[1] == "supervise":
 		os.Exit(spawn.Supervise())
 	case os.Getenv(daemonEnv) != "":
+		killedWriting(os.Getenv(killEnv))
 		os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 	}
 	os.Exit(m.Run())
@@ -74,6 +75,13 @@ func launch(t *testing.T, dir string, args ...string) *process {
 
 // run starts a policyd that was made by command and waits until it says that it is ready.
 func (p *process) run() {
+	p.t.Helper()
+	p.listen()
+	p.told("READY=1")
+}
+
+// listen starts a policyd that was made by command, as its service manager.
+func (p *process) listen() {
 	t := p.t
 	t.Helper()
 	path := filepath.Join(p.dir, fmt.Sprintf("n%d", time.Now().UnixNano()))
@@ -94,7 +102,6 @@ func (p *process) run() {
 		_ = p.cmd.Process.Kill()
 		<-p.done
 	})
-	p.told("READY=1")
 }
 
 func command(t *testing.T, dir string, args ...string) *process {

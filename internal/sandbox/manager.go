@@ -51,7 +51,7 @@ type requestKey struct {
 type box struct {
 	id    string
 	owner uint32
-	label string                        // Smack label, "" for policyd's own
+	label string                        // Smack label while it is alive, "" for policyd's own; with Manager.mu
 	spare *spare                        // until the start is decided
 	rec   atomic.Pointer[apiv1.Sandbox] // never changed, only replaced
 

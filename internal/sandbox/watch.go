@@ -42,6 +42,7 @@ func (m *Manager) finish(b *box, status spawn.Status) {
 
 	m.mu.Lock()
 	m.lessAlive(b.owner)
+	b.label = "" // killAll has ended everything that had it
 	m.answer(rec)
 	m.mu.Unlock()
 	close(b.done)

@@ -212,7 +212,7 @@ func (s *Server) smackStatus(ctx context.Context, c *Caller) *apiv1.SmackStatus 
 }
 
 // againAfter is the pause between two tries to load the assigned policy.
-const againAfter = 5 * time.Second
+const againAfter = 2 * time.Second
 
 // loadAgain tries to load the assigned policy as long as it is not in force: smackfs may be mounted late.
 func (s *Server) loadAgain(every time.Duration) {

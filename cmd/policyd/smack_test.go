@@ -1,0 +1,534 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	apiv1 "policyd.dev/policyd/api/policyd/v1"
+	"policyd.dev/policyd/enforce/landlock"
+	"policyd.dev/policyd/internal/testkernel"
+	"policyd.dev/policyd/smack/smackfs"
+	"policyd.dev/policyd/smack/smacktest"
+)
+
+// killEnv makes a daemon of tests kill itself with SIGKILL instead of its write N to smackfs.
+const killEnv = "POLICYD_TEST_SMACK_KILL"
+
+func killedWriting(at string) {
+	n, err := strconv.Atoi(at)
+	if err != nil {
+		return
+	}
+	findSmackfs = func() (smackfs.FS, error) {
+		fs, err := smackfs.Find()
+		return &countingFS{fs, &n}, err
+	}
+}
+
+type countingFS struct {
+	smackfs.FS
+	left *int
+}
+
+func (f *countingFS) Unwrap() smackfs.FS { return f.FS }
+
+func (f *countingFS) Open(name string, flag int) (smackfs.File, error) {
+	file, err := f.FS.Open(name, flag)
+	if err != nil || flag == unix.O_RDONLY {
+		return file, err
+	}
+	return countingFile{file, f.left}, nil
+}
+
+type countingFile struct {
+	smackfs.File
+	left *int
+}
+
+func (f countingFile) Write(p []byte) (int, error) {
+	if len(p) > 0 {
+		if *f.left == 0 {
+			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+			select {}
+		}
+		*f.left--
+	}
+	return f.File.Write(p)
+}
+
+// TestSmackHost is policyd on kernels with Smack: after systemd, killed in loads, after a reboot, with clients by label,
+// with programs by label, and without smackfs.
+func TestSmackHost(t *testing.T) {
+	testkernel.Each(t, testkernel.Smack, func(t *testing.T) {
+		testkernel.RequireRoot(t)
+		h := &smackTest{T: t, dir: shortDir(t)}
+		h.config = filepath.Join(h.dir, "policyd.yaml")
+		if err := os.WriteFile(h.config, []byte("roles: [{role: viewer, smackLabels: [Watcher]}]\nsmack: {poolSize: 2}\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		t.Run("systemd", func(t *testing.T) { h.with(t).systemd() })
+		t.Run("large", func(t *testing.T) { h.with(t).large() })
+		t.Run("killed", func(t *testing.T) { h.with(t).killed() })
+		t.Run("drift and reboot", func(t *testing.T) { h.with(t).reboot() })
+		t.Run("clients by label", func(t *testing.T) { h.with(t).clients() })
+		t.Run("programs by label", func(t *testing.T) { h.with(t).programs() })
+		t.Run("not mounted", func(t *testing.T) { h.with(t).notMounted() })
+	}, testkernel.Memory(768))
+}
+
+type smackTest struct {
+	*testing.T
+	dir, config string
+	p           *process
+	smack       apiv1.SmackServiceClient
+}
+
+func shortDir(t *testing.T) string {
+	dir, err := os.MkdirTemp("", "p")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func (h *smackTest) with(t *testing.T) *smackTest {
+	return &smackTest{T: t, dir: h.dir, config: h.config}
+}
+
+func (h *smackTest) command(env ...string) *process {
+	h.Helper()
+	p := command(h.T, h.dir, "--config", h.config, "--listen", "unix://"+filepath.Join(h.dir, "s"), "--socket-mode", "0666")
+	p.cmd.Env = append(p.cmd.Env, env...)
+	return p
+}
+
+// start starts policyd and waits until it is ready.
+func (h *smackTest) start(env ...string) {
+	h.Helper()
+	h.p = h.command(env...)
+	h.p.run()
+	h.smack = apiv1.NewSmackServiceClient(h.dial(nil))
+}
+
+func (h *smackTest) stop() { h.p.stop(syscall.SIGTERM) }
+
+func (h *smackTest) dial(dialer func(context.Context, string) (net.Conn, error)) *grpc.ClientConn {
+	h.Helper()
+	if dialer == nil {
+		dialer = func(ctx context.Context, path string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", path)
+		}
+	}
+	conn, err := grpc.NewClient("passthrough:///"+filepath.Join(h.dir, "s"), grpc.WithContextDialer(dialer), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		h.Fatal(err)
+	}
+	h.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// apply stores a policy of one layer.
+func (h *smackTest) apply(name, rules string) {
+	h.Helper()
+	text := fmt.Sprintf("apiVersion: policyd/v1\nkind: SmackPolicy\nmetadata: {name: %s}\nspec:\n  layers:\n    - rules: |\n        %s\n",
+		name, strings.ReplaceAll(strings.TrimSpace(rules), "\n", "\n        "))
+	h.put(text)
+}
+
+func (h *smackTest) put(text string) {
+	h.Helper()
+	_, err := apiv1.NewPolicyServiceClient(h.dial(nil)).Apply(ctx(h.T), &apiv1.ApplyRequest{Files: []*apiv1.SourceFile{{Name: "p.yaml", Content: []byte(text)}}})
+	if err != nil {
+		h.Fatal(err)
+	}
+}
+
+func (h *smackTest) load(req *apiv1.LoadRequest) *apiv1.LoadResponse {
+	h.Helper()
+	res, err := h.smack.Load(ctx(h.T), req)
+	if err != nil {
+		h.Fatalf("%v\n%s", err, h.p.out)
+	}
+	return res
+}
+
+func (h *smackTest) state() *apiv1.GetSmackResponse {
+	h.Helper()
+	s, err := h.smack.GetSmack(ctx(h.T), &apiv1.GetSmackRequest{})
+	if err != nil {
+		h.Fatalf("%v\n%s", err, h.p.out)
+	}
+	return s
+}
+
+const smackfsDir = smackfs.Dir("/sys/fs/smackfs")
+
+func (h *smackTest) kernel() map[string]string {
+	h.Helper()
+	rules, err := smackfs.ReadRules(smackfsDir)
+	if err != nil {
+		h.Fatal(err)
+	}
+	out := map[string]string{}
+	for r := range rules.All() {
+		out[r.Subject+" "+r.Object] = r.Access.String()
+	}
+	return out
+}
+
+// byHand writes rules as anybody might who is root.
+func (h *smackTest) byHand(rules ...string) {
+	h.Helper()
+	for _, r := range rules {
+		if err := os.WriteFile(string(smackfsDir)+"/load2", []byte(r+"\n"), 0); err != nil {
+			h.Fatal(err)
+		}
+	}
+}
+
+// systemd loads accesses.d as process 1; policyd finds its rules, takes over those of its policy and loses none.
+func (h *smackTest) systemd() {
+	const program = "/lib/systemd/systemd"
+	if _, err := os.Stat(program); err != nil {
+		testkernel.Skip(h.T, "systemd", "apt-get install systemd")
+	}
+	// A root of its own: the host's may look like a container's, in which systemd leaves Smack alone.
+	cmd := exec.Command("/bin/sh", "-ec", `
+		mount --make-rprivate /
+		root=$1
+		mount -t tmpfs tmpfs $root
+		cd $root
+		mkdir usr etc proc sys dev run tmp var root
+		for d in bin sbin lib lib32 lib64 libx32; do
+			if [ -L /$d ]; then cp -d /$d $d; elif [ -d /$d ]; then mkdir $d; mount --bind /$d $d; fi
+		done
+		mount --bind /usr usr
+		mount --rbind /sys sys
+		mount --rbind /dev dev
+		mount -t proc proc proc
+		mkdir -p etc/smack/accesses.d
+		printf 'System User rx\nSystem Log rwa\nUser Log a\n' >etc/smack/accesses.d/base
+		printf 'App Data r\n' >etc/smack/accesses.d/app
+		exec chroot . `+program+` --unit=local-fs-pre.target --show-status=no`, "sh", h.TempDir())
+	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS | syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC}
+	out := &buffer{}
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.WaitDelay = time.Second
+	if err := cmd.Start(); err != nil {
+		h.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		_ = cmd.Wait() // it is killed
+		close(ended)
+	}()
+	for deadline := time.Now().Add(30 * time.Second); len(h.kernel()) < 4; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			h.Errorf("systemd loads no rules: %v\n%s", h.kernel(), out)
+			break
+		}
+	}
+	_ = cmd.Process.Kill()
+	<-ended
+	if h.Failed() {
+		h.FailNow()
+	}
+
+	want := map[string]string{"System User": "rx", "System Log": "rwa", "User Log": "a", "App Data": "r"}
+	h.start()
+	if s := h.state(); s.GetForeign() != 4 || s.GetOwn() != 0 || !maps.Equal(h.kernel(), want) {
+		h.Errorf("after systemd: %v, %v", s, h.kernel())
+	}
+	h.apply("a", "App Data rw\nApp Log a\nUser Log a")
+	if _, err := h.smack.Load(ctx(h.T), &apiv1.LoadRequest{Ref: "a"}); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), `"App Data r" is loaded, rw is wanted`) {
+		h.Errorf("a foreign rule in the way: %v", err)
+	}
+	if !maps.Equal(h.kernel(), want) {
+		h.Errorf("refused, and the kernel has %v", h.kernel())
+	}
+	res := h.load(&apiv1.LoadRequest{Ref: "a", Adopt: true, RequestId: "once"})
+	want["App Data"], want["App Log"] = "rw", "a"
+	if !maps.Equal(h.kernel(), want) || res.GetForeign() != 2 {
+		h.Errorf("adopted: %v, %v", h.kernel(), res)
+	}
+	if again := h.load(&apiv1.LoadRequest{Ref: "a", Adopt: true, RequestId: "once"}); again.GetGranted() != res.GetGranted() {
+		h.Errorf("the same request again: %v", again)
+	}
+	if _, err := h.smack.Unload(ctx(h.T), &apiv1.UnloadRequest{}); err != nil {
+		h.Error(err)
+	}
+	if got := h.kernel(); len(got) != 2 || got["System Log"] != "rwa" {
+		h.Errorf("unloaded: %v", got)
+	}
+	h.stop()
+}
+
+// large loads 17,000 rules over 500 labels, changes them and rolls back.
+func (h *smackTest) large() {
+	others := h.kernel()
+	h.start()
+	h.apply("big", string(smacktest.Platform.Text()))
+	h.load(&apiv1.LoadRequest{Ref: "big"})
+	was := h.kernel()
+	h.apply("big", string(smacktest.Shape{Rules: 17000, Labels: 500, Seed: 9}.Text()))
+	h.load(&apiv1.LoadRequest{Ref: "big"})
+	if s := h.state(); s.GetVersion() != 2 || s.GetDriftTotal() != 0 {
+		h.Fatalf("second version: drift %d of %s@%d", s.GetDriftTotal(), s.GetPolicy(), s.GetVersion())
+	}
+	h.load(&apiv1.LoadRequest{Ref: "big@1"})
+	if !maps.Equal(h.kernel(), was) {
+		h.Fatal("rolled back, and the kernel has other rules")
+	}
+	if _, err := h.smack.Unload(ctx(h.T), &apiv1.UnloadRequest{}); err != nil || !maps.Equal(h.kernel(), others) {
+		h.Errorf("unloaded: %v, %d rules", err, len(h.kernel()))
+	}
+	h.stop()
+}
+
+// killed kills policyd in the middle of loads; the next one brings the rules before back.
+func (h *smackTest) killed() {
+	h.start()
+	h.apply("big", string(smacktest.Shape{Rules: 1500, Labels: 100, Seed: 3}.Text()))
+	h.apply("big", string(smacktest.Shape{Rules: 1500, Labels: 100, Seed: 4}.Text()))
+	h.load(&apiv1.LoadRequest{Ref: "big@1"})
+	was := h.kernel()
+	h.stop()
+	for _, n := range []int{1, 9} {
+		h.start(fmt.Sprintf("%s=%d", killEnv, n))
+		_, err := h.smack.Load(ctx(h.T), &apiv1.LoadRequest{Ref: "big@2"})
+		if status.Code(err) != codes.Unavailable {
+			h.Fatalf("killed at write %d: %v", n, err)
+		}
+		<-h.p.done
+		if maps.Equal(h.kernel(), was) {
+			h.Fatalf("killed at write %d, and nothing was written", n)
+		}
+		h.start()
+		if s := h.state(); s.GetVersion() != 1 || s.GetDriftTotal() != 0 || !strings.Contains(s.GetInterrupted(), "big@2 was cut off and is undone") {
+			h.Errorf("killed at write %d: %s@%d in force, drift %d, %q", n, s.GetPolicy(), s.GetVersion(), s.GetDriftTotal(), s.GetInterrupted())
+		}
+		if !maps.Equal(h.kernel(), was) {
+			h.Errorf("killed at write %d: the kernel has other rules than before", n)
+		}
+		h.stop()
+	}
+	h.start()
+	if _, err := h.smack.Unload(ctx(h.T), &apiv1.UnloadRequest{}); err != nil {
+		h.Error(err)
+	}
+	h.stop()
+}
+
+// reboot sees drift made by hand, and loads the assigned policy after a reboot, as far as a test can make one.
+func (h *smackTest) reboot() {
+	h.start()
+	h.apply("a", "Reboot Data rwx\nReboot Log a")
+	h.load(&apiv1.LoadRequest{Ref: "a"})
+	h.byHand("Reboot Data r", "Hand Data r")
+	s := h.state()
+	if s.GetDriftTotal() != 1 || len(s.GetDrift()) != 1 || s.GetDrift()[0].GetKernel() != "r" || s.GetDrift()[0].GetPolicy() != "rwx" {
+		h.Errorf("drift: %v", s)
+	}
+	if c, err := h.smack.CheckAccess(ctx(h.T), &apiv1.CheckAccessRequest{Subject: "Reboot", Object: "Data", Access: "w", Kernel: true}); err != nil || !c.GetAllowed() || c.GetKernelAnswer() != "0" {
+		h.Errorf("check: %v %v", c, err)
+	}
+	h.stop()
+
+	// Nothing is left in the kernel, which has another id.
+	for pair := range h.kernel() {
+		h.byHand(pair + " -")
+	}
+	id := filepath.Join(h.dir, "boot_id")
+	if err := os.WriteFile(id, []byte("11111111-2222-3333-4444-555555555555\n"), 0o444); err != nil {
+		h.Fatal(err)
+	}
+	const bootID = "/proc/sys/kernel/random/boot_id"
+	if err := unix.Mount(id, bootID, "", unix.MS_BIND, ""); err != nil {
+		h.Fatal(err)
+	}
+	defer func() {
+		if err := unix.Unmount(bootID, 0); err != nil {
+			h.Error(err)
+		}
+	}()
+	h.start()
+	if got, want := h.kernel(), (map[string]string{"Reboot Data": "rwx", "Reboot Log": "a"}); !maps.Equal(got, want) {
+		h.Errorf("after a reboot: %v", got)
+	}
+	if s := h.state(); s.GetPolicy() != "a" || !s.GetAssigned() || s.GetOwn() != 2 {
+		h.Errorf("after a reboot: %v", s)
+	}
+	if n, err := h.smack.Revoke(ctx(h.T), &apiv1.RevokeRequest{Subject: "Reboot"}); err != nil || n.GetRevoked() != 2 || len(h.kernel()) != 0 {
+		h.Errorf("revoked: %v %v %v", n, err, h.kernel())
+	}
+	if _, err := h.smack.Unload(ctx(h.T), &apiv1.UnloadRequest{}); err != nil {
+		h.Error(err)
+	}
+	h.stop()
+}
+
+// labelled dials from a thread with a label and of the user nobody, which nobody else runs on after.
+func labelled(label string) func(context.Context, string) (net.Conn, error) {
+	return func(ctx context.Context, path string) (net.Conn, error) {
+		type result struct {
+			conn net.Conn
+			err  error
+		}
+		got := make(chan result, 1)
+		go func() {
+			runtime.LockOSThread() // and never unlocked: the thread ends
+			err := os.WriteFile("/proc/thread-self/attr/smack/current", []byte(label), 0)
+			if err == nil {
+				if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, 65534, 65534, 65534); errno != 0 {
+					err = errno
+				}
+			}
+			if err != nil {
+				got <- result{nil, err}
+				return
+			}
+			conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
+			got <- result{conn, err}
+		}()
+		r := <-got
+		return r.conn, r.err
+	}
+}
+
+// clients get their roles by label.
+func (h *smackTest) clients() {
+	h.byHand("Watcher _ rwx", "_ Watcher rwx", "Other _ rwx", "_ Other rwx")
+	h.start()
+	for label, want := range map[string]codes.Code{"Watcher": codes.OK, "Other": codes.PermissionDenied} {
+		c := apiv1.NewSmackServiceClient(h.dial(labelled(label)))
+		if _, err := c.GetSmack(ctx(h.T), &apiv1.GetSmackRequest{}); status.Code(err) != want {
+			h.Errorf("%s looks: %v", label, err)
+		}
+		if _, err := c.Revoke(ctx(h.T), &apiv1.RevokeRequest{Subject: "_"}); status.Code(err) != codes.PermissionDenied {
+			h.Errorf("%s revokes: %v", label, err)
+		}
+	}
+	h.stop()
+}
+
+// programs run with the label that was asked for.
+func (h *smackTest) programs() {
+	if landlock.Probe().State != landlock.Available {
+		h.Skip("the kernel has no Landlock, so that nothing is started")
+	}
+	h.start()
+	h.put(sleepPolicy)
+	boxes := apiv1.NewSandboxServiceClient(h.dial(nil))
+	run := func(label, pool string) (*apiv1.Sandbox, error) {
+		res, err := boxes.Start(ctx(h.T), &apiv1.StartRequest{Spec: &apiv1.SandboxSpec{
+			Ref: "sleep", Argv: []string{"/bin/sleep", "300"}, SmackLabel: label, SmackPool: pool,
+		}})
+		return res.GetSandbox(), err
+	}
+	end := func(sb *apiv1.Sandbox) {
+		if _, err := boxes.Signal(ctx(h.T), &apiv1.SignalRequest{Id: sb.GetId(), All: true}); err != nil {
+			h.Error(err)
+		}
+		if _, err := boxes.Wait(ctx(h.T), &apiv1.WaitRequest{Id: sb.GetId()}); err != nil {
+			h.Error(err)
+		}
+	}
+	var last []*apiv1.Sandbox
+	for _, tc := range []struct{ label, pool, want string }{{"Job", "", "Job"}, {"", "Pool", "Pool-1"}, {"", "Pool", "Pool-2"}} {
+		sb, err := run(tc.label, tc.pool)
+		if err != nil {
+			h.Fatalf("%+v: %v\n%s", tc, err, h.p.out)
+		}
+		last = append(last, sb)
+		got, err := smackfs.ProcessLabel(int(sb.GetPid()))
+		if err != nil || got != tc.want || sb.GetSmackLabel() != tc.want {
+			h.Errorf("%+v: %q, recorded %q, %v", tc, got, sb.GetSmackLabel(), err)
+		}
+	}
+	if _, err := run("", "Pool"); status.Code(err) != codes.ResourceExhausted {
+		h.Errorf("a pool that is used up: %v", err)
+	}
+	for _, bad := range [][2]string{{"a/b", ""}, {"*", ""}, {"A", "B"}, {"", strings.Repeat("p", 255)}, {"", "-"}} {
+		if _, err := run(bad[0], bad[1]); status.Code(err) != codes.InvalidArgument {
+			h.Errorf("label %q, pool %.10q: %v", bad[0], bad[1], err)
+		}
+	}
+	h.stop()
+	h.start() // another policyd knows which labels are taken
+	boxes = apiv1.NewSandboxServiceClient(h.dial(nil))
+	if _, err := run("", "Pool"); status.Code(err) != codes.ResourceExhausted {
+		h.Errorf("after a restart: %v", err)
+	}
+	end(last[1])
+	if sb, err := run("", "Pool"); err != nil || sb.GetSmackLabel() != "Pool-1" {
+		h.Errorf("given out again: %v %v", sb, err)
+	} else {
+		end(sb)
+	}
+	end(last[0])
+	end(last[2])
+	h.stop()
+}
+
+// notMounted: policyd serves, is not ready and starts nothing with a label until the assigned policy can be loaded.
+func (h *smackTest) notMounted() {
+	h.start()
+	h.apply("late", "Late Data r")
+	h.load(&apiv1.LoadRequest{Ref: "late"})
+	h.stop()
+	h.byHand("Late Data -")
+	if err := unix.Unmount(string(smackfsDir), 0); err != nil {
+		h.Fatal(err)
+	}
+	h.p = h.command()
+	h.p.listen()
+	h.p.told("STATUS=not ready: policy late@1 is assigned to this host: smackfs is not mounted")
+	conn := h.dial(nil)
+	h.smack = apiv1.NewSmackServiceClient(conn)
+	if s := h.state(); s.GetState() != apiv1.GetSmackResponse_STATE_NOT_MOUNTED || s.GetFailed() == "" {
+		h.Errorf("not mounted: %v", s)
+	}
+	health, err := healthv1.NewHealthClient(conn).Check(ctx(h.T), &healthv1.HealthCheckRequest{})
+	if err != nil || health.GetStatus() != healthv1.HealthCheckResponse_NOT_SERVING {
+		h.Errorf("health: %v %v", health, err)
+	}
+	if landlock.Probe().State == landlock.Available {
+		_, err := apiv1.NewSandboxServiceClient(conn).Start(ctx(h.T), &apiv1.StartRequest{Spec: &apiv1.SandboxSpec{
+			Ref: "sleep", Argv: []string{"/bin/true"}, SmackLabel: "Job",
+		}})
+		if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "late@1") {
+			h.Errorf("a program with a label: %v", err)
+		}
+	}
+	if err := unix.Mount("smackfs", string(smackfsDir), "smackfs", 0, ""); err != nil {
+		h.Fatal(err)
+	}
+	h.p.told("READY=1")
+	if s := h.state(); s.GetFailed() != "" || s.GetPolicy() != "late" || h.kernel()["Late Data"] != "r" {
+		h.Errorf("mounted: %v", s)
+	}
+	h.stop()
+}
