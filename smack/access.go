@@ -23,26 +23,23 @@ const (
 const letters = "rwxatlb"
 
 // String gives the letters in the kernel's order, "-" for none.
-func (a Access) String() string {
-	if a&AllAccess == 0 {
-		return "-"
-	}
-	var buf [len(letters)]byte
-	return string(a.Append(buf[:0]))
-}
+func (a Access) String() string { return accessText[a&AllAccess] }
 
 // Append appends the text of [Access.String] to b.
-func (a Access) Append(b []byte) []byte {
-	if a&AllAccess == 0 {
-		return append(b, '-')
-	}
-	for i := range len(letters) {
-		if a&(1<<i) != 0 {
-			b = append(b, letters[i])
+func (a Access) Append(b []byte) []byte { return append(b, accessText[a&AllAccess]...) }
+
+// accessText is the text of every set of letters: it is written for each of many rules.
+var accessText = func() (t [AllAccess + 1]string) {
+	t[0] = "-"
+	for a := 1; a < len(t); a++ {
+		for i := range len(letters) {
+			if a&(1<<i) != 0 {
+				t[a] += letters[i : i+1]
+			}
 		}
 	}
-	return b
-}
+	return t
+}()
 
 // closed adds what the letters imply when the kernel decides (smk_access_entry:
 // write implies lock).

@@ -2,7 +2,6 @@ package smackfs
 
 import (
 	"cmp"
-	"hash/maphash"
 	"slices"
 	"strings"
 
@@ -26,7 +25,7 @@ type comparison struct {
 	// whole are subjects of which every rule in the kernel goes, with how many, when they are many.
 	whole map[string]int
 
-	sum lineSum // of what the kernel showed
+	w, o *side // of wanted and owned rules; one where these are one set
 }
 
 // Marks beside a rule's access in the kernel.
@@ -51,13 +50,20 @@ func (s *side) subject(label string) {
 	s.next = s.hi - 1 // the kernel shows the newest first: what was loaded in order comes in reverse
 }
 
+// expected gives the object of the row that is looked at first.
+func (s *side) expected() (object string, ok bool) {
+	if s.next < s.lo || s.next >= s.hi {
+		return "", false
+	}
+	object, _ = s.set.ObjectAt(s.next)
+	return object, true
+}
+
 // find gives the row of an object, or -1.
 func (s *side) find(object []byte) int {
-	if s.next >= s.lo && s.next < s.hi {
-		if o, _ := s.set.ObjectAt(s.next); o == string(object) {
-			s.next--
-			return s.next + 1
-		}
+	if o, ok := s.expected(); ok && o == string(object) {
+		s.next--
+		return s.next + 1
 	}
 	lo, hi := s.lo, s.hi
 	for lo < hi {
@@ -76,39 +82,34 @@ func (s *side) find(object []byte) int {
 	return -1
 }
 
-// compare reads the kernel's rules against what is wanted and what is owned.
-func compare(fs FS, want, owned *smack.Set) (*comparison, error) {
+// scan reads the kernel's rules. It calls begin for each subject, and each for every rule with its rows in wanted and owned, -1 for
+// none; a pair may be shown twice.
+func (c *comparison) scan(fs FS, begin func(subject string), each func(r *lineReader, wi, oi int)) error {
 	r, err := openRules(fs)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer r.close()
-	c := &comparison{changes: Changes{want: want, owned: owned}, whole: map[string]int{}, sum: lineSum{seed: maphash.MakeSeed()}}
-	w := newSide(want)
-	o := w
-	if owned != want {
-		o = newSide(owned)
-	}
-	var subject string
-	going, staying := 0, 0 // rules of the subject
-	endSubject := func() {
-		if going >= minRevoke && staying == 0 {
-			c.whole[subject] = going
-		}
-		going, staying = 0, 0
-	}
+	w, o := c.w, c.o
+	w.hi, o.hi = w.lo, o.lo // no subject yet
+	subject := ""
 	for {
+		if object, ok := w.expected(); ok && r.nextIs(subject, object) {
+			w.next--
+			wi, oi := w.next+1, w.next+1
+			if o != w {
+				oi = o.find(r.object)
+			}
+			each(r, wi, oi)
+			continue
+		}
 		ok, err := r.next()
-		if err != nil {
-			return nil, err
+		if !ok || err != nil {
+			return err
 		}
-		if !ok {
-			break
-		}
-		c.sum.add(r.text)
 		if string(r.subject) != subject {
-			endSubject()
 			subject = string(r.subject)
+			begin(subject)
 			w.subject(subject)
 			if o != w {
 				o.subject(subject)
@@ -119,8 +120,34 @@ func compare(fs FS, want, owned *smack.Set) (*comparison, error) {
 		if o != w {
 			oi = o.find(r.object)
 		}
+		each(r, wi, oi)
+	}
+}
+
+// compare reads the kernel's rules against what is wanted and what is owned.
+func compare(fs FS, want, owned *smack.Set) (*comparison, error) {
+	c := &comparison{changes: Changes{want: want, owned: owned}, whole: map[string]int{}, w: newSide(want)}
+	w := c.w
+	o := w
+	if owned != want {
+		o = newSide(owned)
+	}
+	c.o = o
+	var subject string
+	going, staying := 0, 0 // rules of the subject
+	endSubject := func() {
+		if going >= minRevoke && staying == 0 {
+			c.whole[subject] = going
+		}
+		going, staying = 0, 0
+	}
+	begin := func(s string) {
+		endSubject()
+		subject = s
+	}
+	err := c.scan(fs, begin, func(r *lineReader, wi, oi int) {
 		if (wi >= 0 && w.is[wi]&rowSeen != 0) || (oi >= 0 && o.is[oi]&rowSeen != 0) {
-			continue // shown twice
+			return // shown twice
 		}
 		c.rules++
 		is := uint16(r.access) | rowSeen
@@ -153,6 +180,9 @@ func compare(fs FS, want, owned *smack.Set) (*comparison, error) {
 		} else {
 			going++
 		}
+	})
+	if err != nil {
+		return nil, err
 	}
 	endSubject()
 	c.collectWanted(w)

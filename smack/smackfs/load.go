@@ -108,7 +108,7 @@ func Load(ctx context.Context, fs FS, want, owned *smack.Set, o Options) (*Repor
 	defer w.close()
 	err = w.write(ctx, steps(c.changes.All(), c.changes.Len(), o.Order, c.whole))
 	if err == nil {
-		err = verify(fs, c.sum, c.changes)
+		err = c.verify(fs)
 	}
 	if err != nil {
 		err = r.putBack(ctx, fs, w, o.Order, err)

@@ -271,6 +271,14 @@ func mutated(t *testing.T, s *smack.Set, row func(i int) bool) *smack.Set {
 	return out
 }
 
+// lineSum is a sum of hashes of lines, each with its newline: equal for the same lines in any order.
+type lineSum struct {
+	seed maphash.Seed
+	sum  uint64
+}
+
+func (s *lineSum) add(line []byte) { s.sum += maphash.Bytes(s.seed, line) }
+
 // shows holds that load2 shows those lines and the rules of the set, and nothing else.
 func shows(t *testing.T, fs FS, others []byte, s *smack.Set) {
 	t.Helper()

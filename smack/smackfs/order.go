@@ -42,9 +42,12 @@ const minRevoke = 128
 func steps(changes iter.Seq[Change], n int, order Order, whole map[string]int) iter.Seq[smack.Rule] {
 	return func(yield func(smack.Rule) bool) {
 		revoked := ""
-		for phase := range 2 {
+		more := true // there is something for the phase
+		for phase := 0; phase < 2 && more; phase++ {
 			granting := (phase == 0) == (order == GrantsFirst)
+			more = false
 			for c := range changes {
+				more = more || (granting && c.revokes()) || (!granting && c.grants())
 				r := smack.Rule{Subject: c.Subject, Object: c.Object, Access: c.To}
 				switch {
 				case granting && !c.grants(), !granting && !c.revokes():

@@ -7,47 +7,31 @@ import (
 	"policyd.dev/policyd/smack"
 )
 
-// verify reads the rules again and compares them with those before, changed. The hashes make that cheap when all is
-// well; else every changed pair is looked at. What others did to other pairs meanwhile is theirs.
-func verify(fs FS, before lineSum, changes Changes) error {
-	want, got := before, lineSum{seed: before.seed}
-	var line []byte
-	for c := range changes.All() {
-		if c.From != 0 {
-			line = smack.Rule{Subject: c.Subject, Object: c.Object, Access: c.From}.Append(line[:0])
-			want.take(line)
+// verify reads the rules again and looks at every changed pair. What others did to other pairs meanwhile is theirs.
+// Afterwards w and o tell what was read.
+func (c *comparison) verify(fs FS) error {
+	clear(c.w.is)
+	clear(c.o.is)
+	err := c.scan(fs, func(string) {}, func(r *lineReader, wi, oi int) {
+		if wi >= 0 {
+			c.w.is[wi] = uint16(r.access)
 		}
-		if c.To != 0 {
-			line = smack.Rule{Subject: c.Subject, Object: c.Object, Access: c.To}.Append(line[:0])
-			want.add(line)
+		if oi >= 0 {
+			c.o.is[oi] = uint16(r.access)
 		}
-	}
-	r, err := openRules(fs)
-	if err != nil {
-		return err
-	}
-	defer r.close()
-	for {
-		ok, err := r.next()
-		if err != nil {
-			return err
-		}
-		if !ok {
-			break
-		}
-		got.add(r.text)
-	}
-	if want.sum == got.sum {
-		return nil
-	}
-	rules, err := ReadRules(fs)
+	})
 	if err != nil {
 		return err
 	}
 	var wrong []Change
-	for c := range changes.All() {
-		if a, _ := rules.Lookup(c.Subject, c.Object); a != c.To {
-			wrong = append(wrong, Change{c.Subject, c.Object, a, c.To})
+	for i, ch := range c.changes.list {
+		s := c.w
+		if ch.owned {
+			s = c.o
+		}
+		if is := smack.Access(s.is[ch.row]); is != ch.to {
+			pair := c.changes.At(i)
+			wrong = append(wrong, Change{pair.Subject, pair.Object, is, ch.to})
 		}
 	}
 	if len(wrong) == 0 {
