@@ -398,8 +398,17 @@ func labelled(label string) func(context.Context, string) (net.Conn, error) {
 			err  error
 		}
 		got := make(chan result, 1)
-		go func() {
+		var connect func()
+		connect = func() {
 			runtime.LockOSThread() // and never unlocked: the thread ends
+			if unix.Gettid() == unix.Getpid() {
+				// The process's first thread would stay what it became; it is taken meanwhile.
+				defer runtime.UnlockOSThread()
+				elsewhere := make(chan struct{})
+				go func() { defer close(elsewhere); connect() }()
+				<-elsewhere
+				return
+			}
 			err := os.WriteFile("/proc/thread-self/attr/smack/current", []byte(label), 0)
 			if err == nil {
 				if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, 65534, 65534, 65534); errno != 0 {
@@ -412,7 +421,8 @@ func labelled(label string) func(context.Context, string) (net.Conn, error) {
 			}
 			conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
 			got <- result{conn, err}
-		}()
+		}
+		go connect()
 		r := <-got
 		return r.conn, r.err
 	}

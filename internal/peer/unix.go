@@ -58,7 +58,8 @@ func (id *Identity) fill(fd int) error {
 
 // smackActive: SO_PEERSEC answers for any labelling LSM; only Smack's label is one of ours.
 var smackActive = sync.OnceValue(func() bool {
-	_, err := os.Stat("/sys/fs/smackfs/load2")
+	// Whether smackfs is mounted does not matter. Where Smack is built but not active, reading is EINVAL.
+	_, err := os.ReadFile("/proc/thread-self/attr/smack/current")
 	return err == nil
 })
 
