@@ -28,7 +28,8 @@ func newDiff(a *app) *cobra.Command {
 			"With --semantic it compares what two policies allow: rights gained (+) and lost (-) by B, per path\n" +
 			"and all beneath, port, scope, mount and move between folders, and the rule or layer that made the\n" +
 			"difference. Rules in another order, split, merged or renamed layers and rules that grant nothing new\n" +
-			"are no difference. What is logged, and what may keep a program from starting, is told apart (~).\n" +
+			"are no difference. What is logged, what may keep a program from starting, and what is set of the\n" +
+			"process is told apart (~).\n" +
 			"A and B are versions of policies, files or folders of YAML (a policy and its fragments), or compiled\n" +
 			"profiles (see compile): a name with .profile or .yaml at its end or with a / is a file, and a file\n" +
 			"that begins with the byte 0x89 is a profile. A value of --set goes to whichever has the parameter.\n" +

@@ -81,6 +81,7 @@ func (a *app) semanticAnswer(ctx context.Context, args []string, sets []string, 
 	if err != nil {
 		return 0, err
 	}
+	diff.Settings = append(diff.Settings, processSettings(sides)...)
 	t := newTold(args, sides, diff)
 	if form == cli.Table || form == cli.Wide {
 		err = a.semanticTable(t, form == cli.Wide)
@@ -142,7 +143,7 @@ func (a *app) comparable(ctx context.Context, what string, set, unused map[strin
 			ref = fmt.Sprintf("%s@%d", v.GetInfo().GetName(), v.GetInfo().GetNumber())
 			set = declared(v.GetResource().GetLandlockPolicy(), set, unused)
 		}
-		return a.fetch(ctx, ref, set, asWritten, false)
+		return a.fetch(ctx, ref, set, asWritten, true)
 	}
 	compiled, err := a.beginsAsProfile(what)
 	if err != nil {
