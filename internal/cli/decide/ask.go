@@ -114,13 +114,16 @@ func (d *Decider) find(given string, follow bool) (found, error) {
 
 // paths asks about an operation on one path or two.
 func (x *inquiry) paths() (err error) {
-	if x.old, err = x.d.find(x.q.op.Path, follows(x.op.Kind)); err != nil {
+	if x.old, err = x.find(x.q.op.Path, x.followsOld()); err != nil {
 		return err
 	}
 	if x.q.op.NewPath != "" {
-		if x.new, err = x.d.find(x.q.op.NewPath, false); err != nil {
+		if x.new, err = x.find(x.q.op.NewPath, false); err != nil {
 			return err
 		}
+	}
+	if err := x.endings(); err != nil {
+		return err
 	}
 	examine := x.look
 	if x.d.opt.Lexical {

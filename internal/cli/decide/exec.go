@@ -15,7 +15,7 @@ func (x *inquiry) exec() error {
 		if script && depth > maxInterpreters {
 			return notAsked(x.q.op.Path, "too many interpreters", syscall.ELOOP)
 		}
-		f, err := x.d.find(name, true)
+		f, err := x.find(name, true)
 		if err != nil {
 			return err
 		}
