@@ -69,6 +69,7 @@ var mayImport = map[string][]string{
 	"enforce/spawn":        {"enforce/profile", "enforce/landlock", "internal/errs", "smack"},
 	"store":                {"api", "internal/errs"},
 	"internal/policy":      {"api", "enforce/profile", "internal/errs", "smack"},
+	"internal/exchange":    {"api", "enforce/profile", "internal/errs", "internal/policy"},
 	"internal/peer":        {"internal/errs"},
 	"internal/config":      {"internal/errs", "internal/paths", "smack"},
 	"internal/sandbox":     {"api", "store", "enforce", "internal/errs"},

@@ -67,8 +67,9 @@ type compiled struct {
 	name    string // web@3, or the name in the file
 	profile *profile.Profile
 	origins []*apiv1.Origin
-	layers  []*apiv1.LayerPlace // where the layers of the profile stand; nil: not known
-	process *apiv1.Process      // nil: none
+	layers  []*apiv1.LayerPlace   // where the layers of the profile stand; nil: not known
+	process *apiv1.Process        // nil: none
+	policy  *apiv1.LandlockPolicy // it was compiled of; nil: not known
 	encoded []byte
 	digest  string
 }
@@ -105,7 +106,7 @@ func (a *app) compileFiles(files []string, set map[string]string) (*compiled, er
 	encoded := out.Profile.Encode()
 	return &compiled{
 		name: doc.Name, profile: out.Profile, origins: out.Origins, layers: out.LayerPlaces, process: out.Process,
-		encoded: encoded, digest: profile.Digest(encoded),
+		policy: doc.Resource.GetLandlockPolicy(), encoded: encoded, digest: profile.Digest(encoded),
 	}, nil
 }
 
@@ -153,7 +154,8 @@ func (a *app) fetch(ctx context.Context, ref string, set map[string]string, abi 
 		if full.GetInfo().GetDigest() != v.GetDigest() {
 			return nil, fmt.Errorf("%s was replaced meanwhile: %w", out.name, errs.ErrVersionMismatch)
 		}
-		out.process = full.GetResource().GetLandlockPolicy().GetSpec().GetProcess()
+		out.policy = full.GetResource().GetLandlockPolicy()
+		out.process = out.policy.GetSpec().GetProcess()
 	}
 	return out, nil
 }
