@@ -48,6 +48,11 @@ type File interface {
 	io.ReadWriteCloser
 }
 
+// piecesReader is a [File] of which much is read at once.
+type piecesReader interface {
+	ReadPieces(pieces [][]byte) (int, error)
+}
+
 // Dir is a mounted smackfs by its folder.
 type Dir string
 
@@ -72,6 +77,20 @@ func (f *dirFile) Read(p []byte) (int, error) {
 	case err != nil:
 		return 0, &os.PathError{Op: "read", Path: f.path, Err: err}
 	case n == 0 && len(p) > 0:
+		return 0, io.EOF
+	}
+	return n, nil
+}
+
+// ReadPieces reads as many pieces of a buffer as one system call fills. A read of smackfs's lists gives a page at most, and formats the
+// entry that no longer fits in vain; readv(2) reads piece by piece there, and smaller ones end within an entry, of which the
+// kernel keeps the rest.
+func (f *dirFile) ReadPieces(pieces [][]byte) (int, error) {
+	n, err := ignoringEINTR(func() (int, error) { return unix.Readv(f.fd, pieces) })
+	switch {
+	case err != nil:
+		return 0, &os.PathError{Op: "readv", Path: f.path, Err: err}
+	case n == 0 && len(pieces) > 0:
 		return 0, io.EOF
 	}
 	return n, nil

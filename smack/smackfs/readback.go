@@ -5,16 +5,24 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
 	"policyd.dev/policyd/smack"
 )
 
-// lineReader reads load2 rule by rule, in one small buffer: the kernel gives a page a read.
+// Sizes of what load2 is read in. A piece is smaller than a page less the rules of most subjects: then the kernel fills it.
+const (
+	readBuffer = 32 << 10
+	readPiece  = 1 << 10
+)
+
+// lineReader reads load2 rule by rule, in one small buffer.
 type lineReader struct {
 	f    File
 	buf  []byte
+	free [readBuffer / readPiece][]byte
 	at   int // what of buf is taken
 	eof  bool
 	line int
@@ -28,7 +36,7 @@ func openRules(fs FS) (*lineReader, error) {
 	if err != nil {
 		return nil, explain(fs, err)
 	}
-	return &lineReader{f: f, buf: make([]byte, 0, 8<<10)}, nil
+	return &lineReader{f: f, buf: make([]byte, 0, readBuffer)}, nil
 }
 
 func (r *lineReader) close() { r.f.Close() }
@@ -93,12 +101,24 @@ func (r *lineReader) fill() error {
 	if len(r.buf) == cap(r.buf) {
 		return fmt.Errorf("line %d of load2 has more than %d bytes", r.line+1, len(r.buf))
 	}
-	n, err := r.f.Read(r.buf[len(r.buf):cap(r.buf)])
+	n, err := r.read(r.buf[len(r.buf):cap(r.buf)])
 	r.buf = r.buf[:len(r.buf)+n]
 	if errors.Is(err, io.EOF) {
 		r.eof, err = true, nil
 	}
 	return err
+}
+
+func (r *lineReader) read(buf []byte) (int, error) {
+	f, ok := r.f.(piecesReader)
+	if !ok {
+		return r.f.Read(buf)
+	}
+	pieces := r.free[:0]
+	for piece := range slices.Chunk(buf, readPiece) {
+		pieces = append(pieces, piece)
+	}
+	return f.ReadPieces(pieces)
 }
 
 func (r *lineReader) parse(line []byte) bool {

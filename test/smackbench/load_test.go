@@ -27,6 +27,9 @@ func takeLoad(fs smackfs.FS, shape smacktest.Shape) (values, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := warm(set, text(set)); err != nil {
+		return nil, err
+	}
 	r, whole, writing, err := timedLoad(fs, set, nil)
 	if err != nil {
 		return nil, err

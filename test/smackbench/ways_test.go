@@ -82,7 +82,8 @@ func clearAndLoad(fs smackfs.FS, rules []byte) (float64, error) {
 	return since(start), nil
 }
 
-// timedFS takes the time from the beginning of the first write to the end of the last.
+// timedFS takes the time from the beginning of the first write to the opening of load2 for reading after it. It looks at the
+// clock no more often: in a guest that is a system call.
 type timedFS struct {
 	smackfs.FS
 	first, last time.Time
@@ -92,6 +93,9 @@ type timedFS struct {
 func (t *timedFS) Unwrap() smackfs.FS { return t.FS }
 
 func (t *timedFS) Open(name string, flag int) (smackfs.File, error) {
+	if flag == unix.O_RDONLY && !t.first.IsZero() && t.last.IsZero() {
+		t.last = time.Now()
+	}
 	f, err := t.FS.Open(name, flag)
 	if err != nil || flag != unix.O_WRONLY {
 		return f, err
@@ -115,11 +119,27 @@ func (f *timedFile) Write(p []byte) (int, error) {
 		f.t.first = time.Now()
 	}
 	n, err := f.File.Write(p)
-	f.t.last = time.Now()
 	if f.t.after != nil {
 		f.t.after()
 	}
 	return n, err
+}
+
+// warm does what is measured afterwards once where it costs next to nothing. The pages of a program come from the host one by
+// one when they are first used, which is no part of a load.
+func warm(set *smack.Set, rules []byte) error {
+	shown := newestFirst(rules)
+	for range 3 {
+		fs := &memoryFS{after: shown}
+		if _, err := writeBare(fs, chunks(rules, maxWrite)); err != nil {
+			return err
+		}
+		if _, _, _, err := timedLoad(&memoryFS{after: shown}, set, nil); err != nil {
+			return err
+		}
+	}
+	runtime.GC()
+	return nil
 }
 
 func takeBare(fs smackfs.FS, shape smacktest.Shape) (values, error) {
@@ -129,7 +149,9 @@ func takeBare(fs smackfs.FS, shape smacktest.Shape) (values, error) {
 	}
 	rules := text(set)
 	pieces := chunks(rules, maxWrite)
-	runtime.GC()
+	if err := warm(set, rules); err != nil {
+		return nil, err
+	}
 	ms, err := writeBare(fs, pieces)
 	return values{"ms": ms, "writes": float64(len(pieces)), "bytes": float64(len(rules))}, err
 }
@@ -139,8 +161,11 @@ func takeSingle(fs smackfs.FS, shape smacktest.Shape) (values, error) {
 	if err != nil {
 		return nil, err
 	}
-	pieces := chunks(text(set), 0)
-	runtime.GC()
+	rules := text(set)
+	pieces := chunks(rules, 0)
+	if err := warm(set, rules); err != nil {
+		return nil, err
+	}
 	ms, err := writeBare(fs, pieces)
 	return values{"ms": ms, "writes": float64(len(pieces))}, err
 }
