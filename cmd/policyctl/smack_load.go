@@ -69,10 +69,10 @@ func newSmackLoad(a *app) *cobra.Command {
 			for _, w := range res.GetWarnings() {
 				a.note("warning: %s", w)
 			}
-			switch {
-			case form == cli.JSON || form == cli.YAML:
+			switch form {
+			case cli.JSON, cli.YAML:
 				return cli.WriteMessage(a.out, form, res)
-			case form == cli.Name:
+			case cli.Name:
 				a.say("%s/%s@%d", words[policy.KindSmack], res.GetPolicy(), res.GetVersion())
 				return nil
 			}

@@ -79,7 +79,10 @@ func (f countingFile) Write(p []byte) (int, error) {
 func TestSmackHost(t *testing.T) {
 	testkernel.Each(t, testkernel.Smack, func(t *testing.T) {
 		testkernel.RequireRoot(t)
-		h := &smackTest{T: t, dir: shortDir(t)}
+		h := &smackTest{T: t, dir: folder(t)}
+		if err := os.Chmod(h.dir, 0o755); err != nil { // clients of other users
+			t.Fatal(err)
+		}
 		h.config = filepath.Join(h.dir, "policyd.yaml")
 		if err := os.WriteFile(h.config, []byte("roles: [{role: viewer, smackLabels: [Watcher]}]\nsmack: {poolSize: 2}\n"), 0o644); err != nil {
 			t.Fatal(err)
@@ -99,18 +102,6 @@ type smackTest struct {
 	dir, config string
 	p           *process
 	smack       apiv1.SmackServiceClient
-}
-
-func shortDir(t *testing.T) string {
-	dir, err := os.MkdirTemp("", "p")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	return dir
 }
 
 func (h *smackTest) with(t *testing.T) *smackTest {

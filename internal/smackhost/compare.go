@@ -27,7 +27,7 @@ func (m *Manager) State(ctx context.Context, v *apiv1.Version, foreign bool) (*a
 		res.Policy, res.Version = r.GetPolicy(), r.GetVersion()
 		res.Assigned = r.GetAssigned() == res.GetPolicy() && r.GetAssignedVersion() == res.GetVersion()
 	}
-	failed, interrupted := m.told()
+	interrupted, failed := m.told()
 	if failed != nil {
 		res.Failed = failed.Error()
 	}

@@ -87,10 +87,10 @@ func (m *Manager) setInterrupted(text string) {
 	m.interrupted = text
 }
 
-func (m *Manager) told() (failed error, interrupted string) {
+func (m *Manager) told() (interrupted string, failed error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.failed, m.interrupted
+	return m.interrupted, m.failed
 }
 
 // Labels tells why no process can be started with a label: the assigned policy is not in force, or Smack is not there.
