@@ -128,8 +128,9 @@ func (e *exporter) ownPaths(c *Config, l *profile.Layer, i int) map[string]profi
 			})
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(used)) {
+	for _, name := range slices.Sorted(maps.Keys(e.variables)) {
 		switch {
+		case !used[name] && (len(e.profile.Layers) > 1 || !isConfigVariable(name)): // another layer's, or nobody's
 		case isConfigVariable(name):
 			c.extend(name, e.variables[name])
 		default:
