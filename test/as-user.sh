@@ -33,10 +33,18 @@ rm -rf "$work/kernels/store"
 cp -r . "$work/src"
 chown -R nobody:nogroup "$work/src"
 
+test_package() {
+  go test -c -o "$work/src/$1/user.test" "$1"
+  note "as nobody: $1"
+  (cd "$work/src/$1" && as_user ./user.test -test.timeout 10m -test.short "${@:2}")
+}
+
 for pkg in ./enforce/landlock ./enforce/spawn ./internal/sandbox ./internal/server ./store ./cmd/policyctl ./test/differential; do
-  go test -c -o "$work/src/$pkg/user.test" "$pkg"
-  note "as nobody: $pkg"
-  (cd "$work/src/$pkg" && as_user ./user.test -test.timeout 10m -test.short)
+  test_package "$pkg"
+done
+# What is decided on a host depends on who looks at it; in a guest that is root.
+for pkg in ./internal/cli/decide ./internal/cli/preflight ./internal/policytest; do
+  test_package "$pkg" -test.skip '/uml-'
 done
 
 note "as nobody: quickstart"
