@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"strings"
 
 	apiv1 "policyd.dev/policyd/api/policyd/v1"
+	"policyd.dev/policyd/internal/policy"
 )
 
 // Stdin is the name of standard input among files.
@@ -25,7 +27,7 @@ func ReadSources(names []string, stdin io.Reader) ([]*apiv1.SourceFile, error) {
 	var files []*apiv1.SourceFile
 	for _, name := range names {
 		if name == Stdin {
-			b, err := io.ReadAll(stdin)
+			b, err := policy.ReadText(stdin)
 			if err != nil {
 				return nil, fmt.Errorf("read standard input: %w", err)
 			}
@@ -37,7 +39,7 @@ func ReadSources(names []string, stdin io.Reader) ([]*apiv1.SourceFile, error) {
 			return nil, err
 		}
 		for _, p := range paths {
-			b, err := os.ReadFile(p)
+			b, err := policy.ReadTextFile(p)
 			if err != nil {
 				return nil, err
 			}
@@ -79,7 +81,12 @@ func expand(name string) ([]string, error) {
 
 // WriteAtomically makes a file with the content that write gives, or leaves
 // what was there: the content is on the disk before the file gets its name.
+// What is no regular file (a device, a named pipe) or a symbolic link
+// (/dev/stdout) is never replaced: it is written to.
 func WriteAtomically(path string, mode fs.FileMode, write func(io.Writer) error) (err error) {
+	if st, err := os.Lstat(path); err == nil && !st.Mode().IsRegular() && !st.IsDir() {
+		return writeInto(path, mode, write)
+	}
 	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
 		if at, ok := errors.AsType[*fs.PathError](err); ok {
@@ -109,6 +116,20 @@ func WriteAtomically(path string, mode fs.FileMode, write func(io.Writer) error)
 		return err
 	}
 	return syncFolder(filepath.Dir(path))
+}
+
+// writeInto gives content to what is there, once all of it is made.
+func writeInto(path string, mode fs.FileMode, write func(io.Writer) error) error {
+	var content bytes.Buffer
+	if err := write(&content); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode) // a link may lead to nothing yet
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content.Bytes())
+	return errors.Join(err, f.Close())
 }
 
 // syncFolder makes a rename in a folder last.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"unicode/utf8"
 
@@ -29,7 +30,7 @@ type segment struct {
 // segment that holds only comments joins the document after it.
 func splitFile(file string, src []byte, e *Errors) []*segment {
 	if len(src) > MaxFileBytes {
-		e.add(&apiv1.Finding{Code: codeTooLarge, File: file, Message: fmt.Sprintf("file of %d bytes, at most %d", len(src), MaxFileBytes)})
+		e.add(&apiv1.Finding{Code: codeTooLarge, File: file, Message: fmt.Sprintf("file of more than %d bytes", MaxFileBytes)})
 		return nil
 	}
 	if !checkEncoding(file, src, e) {
@@ -221,4 +222,20 @@ func (s *segment) finding(code string, line, col int, field, message string) *ap
 	f := &apiv1.Finding{Code: code, Message: message, File: s.file, Line: uint32(line + s.firstLine - 1), Column: uint32(col), Field: field}
 	f.Excerpt = excerptOf(s.line(line))
 	return f
+}
+
+// ReadText reads a text for [Parse]: of one that is too large only as much as Parse needs to refuse it, so that what has
+// no end (/dev/zero) does no harm.
+func ReadText(r io.Reader) ([]byte, error) {
+	return io.ReadAll(io.LimitReader(r, MaxFileBytes+1))
+}
+
+// ReadTextFile is ReadText of a file.
+func ReadTextFile(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return ReadText(f)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -115,7 +114,7 @@ func (l *loader) test(d *policy.Document, beside []*policy.Document) *Test {
 		if !filepath.IsAbs(name) {
 			path = filepath.Join(folder, name)
 		}
-		content, err := os.ReadFile(path)
+		content, err := policy.ReadTextFile(path)
 		if err != nil {
 			wrong(-1, "policyFile", "%v", err)
 			return t
