@@ -1,0 +1,171 @@
+package main
+
+import (
+	"context"
+	"net"
+	"os"
+	"runtime"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	apiv1 "policyd.dev/policyd/api/policyd/v1"
+	"policyd.dev/policyd/enforce/landlock"
+	"policyd.dev/policyd/smack/smackfs"
+)
+
+// labelled dials from a thread with a label and of the user nobody, which nobody else runs on after.
+func labelled(label string) func(context.Context, string) (net.Conn, error) {
+	return func(ctx context.Context, path string) (net.Conn, error) {
+		type result struct {
+			conn net.Conn
+			err  error
+		}
+		got := make(chan result, 1)
+		var connect func()
+		connect = func() {
+			runtime.LockOSThread() // and never unlocked: the thread ends
+			if unix.Gettid() == unix.Getpid() {
+				// The process's first thread would stay what it became; it is taken meanwhile.
+				defer runtime.UnlockOSThread()
+				elsewhere := make(chan struct{})
+				go func() { defer close(elsewhere); connect() }()
+				<-elsewhere
+				return
+			}
+			err := os.WriteFile("/proc/thread-self/attr/smack/current", []byte(label), 0)
+			if err == nil {
+				if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, 65534, 65534, 65534); errno != 0 {
+					err = errno
+				}
+			}
+			if err != nil {
+				got <- result{nil, err}
+				return
+			}
+			conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
+			got <- result{conn, err}
+		}
+		go connect()
+		r := <-got
+		return r.conn, r.err
+	}
+}
+
+// clients get their roles by label.
+func (h *smackTest) clients() {
+	h.byHand("Watcher _ rwx", "_ Watcher rwx", "Other _ rwx", "_ Other rwx")
+	h.start()
+	for label, want := range map[string]codes.Code{"Watcher": codes.OK, "Other": codes.PermissionDenied} {
+		c := apiv1.NewSmackServiceClient(h.dial(labelled(label)))
+		if _, err := c.GetSmack(ctx(h.T), &apiv1.GetSmackRequest{}); status.Code(err) != want {
+			h.Errorf("%s looks: %v", label, err)
+		}
+		if _, err := c.Revoke(ctx(h.T), &apiv1.RevokeRequest{Subject: "_"}); status.Code(err) != codes.PermissionDenied {
+			h.Errorf("%s revokes: %v", label, err)
+		}
+	}
+	h.stop()
+}
+
+// programs run with the label that was asked for.
+func (h *smackTest) programs() {
+	if landlock.Probe().State != landlock.Available {
+		h.Skip("the kernel has no Landlock, so that nothing is started")
+	}
+	h.start()
+	h.put(sleepPolicy)
+	boxes := apiv1.NewSandboxServiceClient(h.dial(nil))
+	run := func(label, pool string) (*apiv1.Sandbox, error) {
+		res, err := boxes.Start(ctx(h.T), &apiv1.StartRequest{Spec: &apiv1.SandboxSpec{
+			Ref: "sleep", Argv: []string{"/bin/sleep", "300"}, SmackLabel: label, SmackPool: pool,
+		}})
+		return res.GetSandbox(), err
+	}
+	end := func(sb *apiv1.Sandbox) {
+		if _, err := boxes.Signal(ctx(h.T), &apiv1.SignalRequest{Id: sb.GetId(), All: true}); err != nil {
+			h.Error(err)
+		}
+		if _, err := boxes.Wait(ctx(h.T), &apiv1.WaitRequest{Id: sb.GetId()}); err != nil {
+			h.Error(err)
+		}
+	}
+	var last []*apiv1.Sandbox
+	for _, tc := range []struct{ label, pool, want string }{{"Job", "", "Job"}, {"", "Pool", "Pool-1"}, {"", "Pool", "Pool-2"}} {
+		sb, err := run(tc.label, tc.pool)
+		if err != nil {
+			h.Fatalf("%+v: %v\n%s", tc, err, h.p.out)
+		}
+		last = append(last, sb)
+		got, err := smackfs.ProcessLabel(int(sb.GetPid()))
+		if err != nil || got != tc.want || sb.GetSmackLabel() != tc.want {
+			h.Errorf("%+v: %q, recorded %q, %v", tc, got, sb.GetSmackLabel(), err)
+		}
+	}
+	if _, err := run("", "Pool"); status.Code(err) != codes.ResourceExhausted {
+		h.Errorf("a pool that is used up: %v", err)
+	}
+	for _, bad := range [][2]string{{"a/b", ""}, {"*", ""}, {"A", "B"}, {"", strings.Repeat("p", 255)}, {"", "-"}} {
+		if _, err := run(bad[0], bad[1]); status.Code(err) != codes.InvalidArgument {
+			h.Errorf("label %q, pool %.10q: %v", bad[0], bad[1], err)
+		}
+	}
+	h.stop()
+	h.start() // another policyd knows which labels are taken
+	boxes = apiv1.NewSandboxServiceClient(h.dial(nil))
+	if _, err := run("", "Pool"); status.Code(err) != codes.ResourceExhausted {
+		h.Errorf("after a restart: %v", err)
+	}
+	end(last[1])
+	if sb, err := run("", "Pool"); err != nil || sb.GetSmackLabel() != "Pool-1" {
+		h.Errorf("given out again: %v %v", sb, err)
+	} else {
+		end(sb)
+	}
+	end(last[0])
+	end(last[2])
+	h.stop()
+}
+
+// notMounted: policyd serves, is not ready and starts nothing with a label until the assigned policy can be loaded.
+func (h *smackTest) notMounted() {
+	h.start()
+	h.apply("late", "Late Data r")
+	h.load(&apiv1.LoadRequest{Ref: "late"})
+	h.stop()
+	h.byHand("Late Data -")
+	if err := unix.Unmount(string(smackfsDir), 0); err != nil {
+		h.Fatal(err)
+	}
+	h.p = h.command()
+	h.p.listen()
+	h.p.told("STATUS=not ready: policy late@1 is assigned to this host: smackfs is not mounted")
+	conn := h.dial(nil)
+	h.smack = apiv1.NewSmackServiceClient(conn)
+	if s := h.state(); s.GetState() != apiv1.GetSmackResponse_STATE_NOT_MOUNTED || s.GetFailed() == "" {
+		h.Errorf("not mounted: %v", s)
+	}
+	health, err := healthv1.NewHealthClient(conn).Check(ctx(h.T), &healthv1.HealthCheckRequest{})
+	if err != nil || health.GetStatus() != healthv1.HealthCheckResponse_NOT_SERVING {
+		h.Errorf("health: %v %v", health, err)
+	}
+	if landlock.Probe().State == landlock.Available {
+		_, err := apiv1.NewSandboxServiceClient(conn).Start(ctx(h.T), &apiv1.StartRequest{Spec: &apiv1.SandboxSpec{
+			Ref: "sleep", Argv: []string{"/bin/true"}, SmackLabel: "Job",
+		}})
+		if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "late@1") {
+			h.Errorf("a program with a label: %v", err)
+		}
+	}
+	if err := unix.Mount("smackfs", string(smackfsDir), "smackfs", 0, ""); err != nil {
+		h.Fatal(err)
+	}
+	h.p.told("READY=1")
+	if s := h.state(); s.GetFailed() != "" || s.GetPolicy() != "late" || h.kernel()["Late Data"] != "r" {
+		h.Errorf("mounted: %v", s)
+	}
+	h.stop()
+}
