@@ -121,6 +121,9 @@ func ImportFiles(files []File, o ImportOptions) (*Import, error) {
 		}
 	}
 	im.acrossFiles()
+	for _, name := range unnamed(im.templates, o.Set) {
+		im.fail(Place{}, ErrInvalid, "no template names %s, which is given a value", name)
+	}
 	if err := im.out.Settings.Validate(); err != nil && len(im.errs) == 0 {
 		im.errs = append(im.errs, Problem{Text: err.Error(), Err: sentinel(err)})
 	}
@@ -131,9 +134,10 @@ func ImportFiles(files []File, o ImportOptions) (*Import, error) {
 }
 
 type importer struct {
-	o    ImportOptions
-	out  *Import
-	errs Problems
+	o         ImportOptions
+	out       *Import
+	errs      Problems
+	templates []File
 }
 
 func (im *importer) fail(at Place, err error, format string, args ...any) {
@@ -206,6 +210,7 @@ func (im *importer) rules(f File, dialect Dialect) {
 	case DialectTizenManifest:
 		im.manifest(f)
 	case DialectTemplate:
+		im.templates = append(im.templates, f)
 		rows, errs := expand(f, im.o.Set)
 		im.errs = append(im.errs, errs...)
 		for _, row := range rows {

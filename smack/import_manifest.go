@@ -51,6 +51,10 @@ func (im *importer) manifest(f File) {
 			}
 		case xml.EndElement:
 			m.end()
+		case xml.CharData:
+			if body := bytes.TrimPrefix(t, []byte("\xef\xbb\xbf")); len(bytes.TrimSpace(body)) > 0 {
+				im.fail(at, ErrSyntax, "text between elements: %s", quote(string(bytes.TrimSpace(body))))
+			}
 		case xml.Directive:
 			im.fail(at, ErrSyntax, "a document type or another directive is not read")
 			return
@@ -82,9 +86,10 @@ func (m *manifest) start(at Place, e xml.StartElement) bool {
 		m.im.fail(at, ErrLimit, "more than %d elements one in another", maxDepth)
 		return false
 	}
+	m.attributes(at, e)
 	attr := func(name string) string {
 		for _, a := range e.Attr {
-			if a.Name.Local == name {
+			if a.Name.Local == name && a.Name.Space == "" {
 				return a.Value
 			}
 		}
@@ -93,6 +98,10 @@ func (m *manifest) start(at Place, e xml.StartElement) bool {
 	is := func(path ...string) bool { return slices.Equal(m.path, path) }
 	switch {
 	case is("manifest"):
+		if m.root {
+			m.im.fail(at, ErrSyntax, "a second outermost element")
+			return false
+		}
 		m.root = true
 	case len(m.path) == 1:
 		m.im.fail(at, ErrSyntax, "the outermost element is <%s>, not <manifest>", e.Name.Local)
@@ -106,8 +115,14 @@ func (m *manifest) start(at Place, e xml.StartElement) bool {
 		m.domain = attr("name")
 		m.label(at, "name", m.domain)
 	case is("manifest", "define", "request", "smack"):
+		if attr("permit") != "" || attr("to") != "" {
+			m.im.fail(at, ErrSyntax, "permit or to in a <request>, which has request and type")
+		}
 		m.waiting = append(m.waiting, manifestEntry{at, "", m.label(at, "request", attr("request")), attr("type")})
 	case is("manifest", "define", "permit", "smack"):
+		if attr("request") != "" {
+			m.im.fail(at, ErrSyntax, "request in a <permit>, which has permit, to and type")
+		}
 		to := attr("to")
 		if to != "" {
 			m.label(at, "to", to)
@@ -119,10 +134,34 @@ func (m *manifest) start(at Place, e xml.StartElement) bool {
 		m.im.out.Domains = append(m.im.out.Domains, m.label(at, "name", attr("name")))
 	case is("manifest", "assign", "filesystem"):
 		m.assign(at, attr)
+	case slices.Contains(ruleElements, e.Name.Local):
+		m.im.fail(at, ErrSyntax, "<%s> stands in <%s>, where it is not known what it means", e.Name.Local, m.path[len(m.path)-2])
 	default:
 		m.im.note(at, WarnDialect, "the element <%s> says nothing about rules and is left out", e.Name.Local)
 	}
 	return true
+}
+
+// ruleElements are those that say something of rules or labels where they belong. Elsewhere they
+// are not left out: what they ask for would be missing.
+var ruleElements = []string{"define", "domain", "request", "permit", "provide", "smack", "filesystem", "assign"}
+
+// attributes refuses what other readers of XML refuse or take for something else.
+func (m *manifest) attributes(at Place, e xml.StartElement) {
+	seen := map[xml.Name]bool{}
+	for _, a := range e.Attr {
+		name := a.Name.Local
+		if a.Name.Space != "" {
+			name = a.Name.Space + ":" + name
+		}
+		switch {
+		case seen[a.Name]:
+			m.im.fail(at, ErrSyntax, "<%s> has the attribute %s twice", e.Name.Local, name)
+		case a.Name.Space != "" && a.Name.Space != "xmlns" && slices.Contains(ruleElements, e.Name.Local):
+			m.im.fail(at, ErrSyntax, "<%s> has the attribute %s of another namespace", e.Name.Local, a.Name.Local)
+		}
+		seen[a.Name] = true
+	}
 }
 
 // label checks the label in an attribute and gives it.

@@ -3,6 +3,8 @@ package smack
 import (
 	"bytes"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 )
 
@@ -18,6 +20,8 @@ type row struct {
 const (
 	maxSections     = 16      // one inside the other
 	maxExpandedRows = 1 << 20 // of one template
+	maxExpandedText = MaxText // bytes of them
+	maxVisits       = 1 << 21 // rows looked at, again at every turn of the sections around them
 )
 
 // isTemplate reports whether a text has a variable.
@@ -38,7 +42,7 @@ func variables(row []byte, f func(name string)) {
 		if !ok {
 			return
 		}
-		if n := strings.TrimLeft(name, "#^/"); n != "" && name[0] != '!' && name[0] != '/' && n != "." {
+		if n := strings.TrimSpace(strings.TrimLeft(name, "#^/")); n != "" && name[0] != '!' && name[0] != '/' && n != "." {
 			f(n)
 		}
 		rest = after
@@ -71,9 +75,16 @@ func nextVariable(s string) (before, name, after string, ok bool) {
 type template struct {
 	file string
 	rows []row
+	ends map[int]int // of the row that begins a section: the row that ends it
 	set  map[string][]string
-	out  []row
-	errs Problems
+
+	counts map[string]int // of section names: how often they are repeated
+
+	out    []row
+	size   int  // bytes of out
+	visits int  // rows looked at
+	full   bool // a limit is reached, and told
+	errs   Problems
 }
 
 // scope is the sections that stand open around a line, and which turn each is at.
@@ -84,7 +95,7 @@ type scope []struct {
 
 // expand gives the rows of a template with the values put in.
 func expand(f File, set map[string][]string) ([]row, Problems) {
-	t := template{file: f.Name, set: set}
+	t := template{file: f.Name, set: set, counts: map[string]int{}}
 	for name, values := range set {
 		for _, v := range values {
 			for i := range len(v) {
@@ -102,10 +113,66 @@ func expand(f File, set map[string][]string) ([]row, Problems) {
 	number := 0
 	for text := range bytes.Lines(f.Data) {
 		number++
-		t.rows = append(t.rows, row{number, strings.TrimRight(string(text), "\r\n")})
+		text = bytes.TrimRight(text, "\r\n")
+		if skipBlanks(text, 0) == len(text) {
+			continue
+		}
+		if len(t.rows) == maxExpandedRows {
+			t.limit(number, "more than %d lines", maxExpandedRows)
+			return nil, t.errs
+		}
+		t.rows = append(t.rows, row{number, string(text)})
 	}
-	t.block(0, len(t.rows), nil)
+	if t.sections(); len(t.errs) == 0 {
+		t.block(0, len(t.rows), nil)
+	}
+	if t.full {
+		return nil, t.errs // a part says nothing
+	}
 	return t.out, t.errs
+}
+
+// sections finds the end of each section.
+func (t *template) sections() {
+	t.ends = map[int]int{}
+	var open []int
+	var names []string
+	for i, r := range t.rows {
+		name, isTag := standalone(strings.TrimSpace(r.text))
+		switch {
+		case !isTag || name[0] == '!':
+		case !isVariable(name[1:]):
+			t.fail(r.number, 1, ErrSyntax, "{{%s}}: a section has a name, without blanks and signs", name)
+			return
+		case name[0] != '/':
+			if len(open) == maxSections {
+				t.limit(r.number, "more than %d sections one in another", maxSections)
+				return
+			}
+			open, names = append(open, i), append(names, name)
+		case len(open) == 0 || names[len(open)-1][1:] != name[1:]:
+			t.fail(r.number, 1, ErrSyntax, "{{%s}} ends a section that is not open, or not the innermost", name)
+			return
+		default:
+			last := len(open) - 1
+			t.ends[open[last]] = i
+			open, names = open[:last], names[:last]
+		}
+	}
+	for n, i := range open {
+		t.fail(t.rows[i].number, 1, ErrSyntax, "the section {{%s}} has no end {{/%s}}", names[n], names[n][1:])
+	}
+}
+
+// isVariable reports whether a text can name a variable.
+func isVariable(name string) bool { return name != "" && !strings.ContainsAny(name, "#^/!&{} \t") }
+
+// limit ends the expansion.
+func (t *template) limit(line int, format string, args ...any) {
+	if !t.full {
+		t.fail(line, 1, ErrLimit, format, args...)
+	}
+	t.full = true
 }
 
 func (t *template) fail(line, column int, err error, format string, args ...any) {
@@ -116,8 +183,9 @@ func (t *template) fail(line, column int, err error, format string, args ...any)
 
 // block expands the rows from lo to hi.
 func (t *template) block(lo, hi int, in scope) {
-	for i := lo; i < hi && len(t.errs) < MaxProblems; i++ {
+	for i := lo; i < hi && !t.stopped(); i++ {
 		r := t.rows[i]
+		t.visit(r)
 		text := strings.TrimSpace(r.text)
 		name, isTag := standalone(text)
 		switch {
@@ -125,84 +193,67 @@ func (t *template) block(lo, hi int, in scope) {
 			t.emit(r)
 		case !isTag:
 			t.emit(row{r.number, t.fill(r, in)})
-		case name[0] == '!':
-		case name[0] == '/':
-			t.fail(r.number, 1, ErrSyntax, "{{%s}} ends a section that is not open", name)
-		default:
-			end := t.sectionEnd(i, hi, name[1:])
-			if end < 0 {
-				t.fail(r.number, 1, ErrSyntax, "the section {{%s}} has no end {{/%s}}", name, name[1:])
-				return
-			}
-			t.section(i+1, end, name, in)
-			i = end
+		case name[0] != '!': // ends are skipped with their sections
+			t.section(i+1, t.ends[i], name, in)
+			i = t.ends[i]
 		}
+	}
+}
+
+func (t *template) stopped() bool { return t.full || len(t.errs) >= MaxProblems }
+
+// visit counts a look at a row.
+func (t *template) visit(r row) {
+	if t.visits++; t.visits > maxVisits {
+		t.limit(r.number, "the repeated sections make more than %d lines to look at", maxVisits)
 	}
 }
 
 // standalone gives the name of a tag of a section, or of a comment, that is alone
-// on its line.
+// on its line: the sign and the name, without blanks between.
 func standalone(text string) (string, bool) {
 	before, name, after, ok := nextVariable(text)
-	if !ok || before != "" || after != "" || len(name) < 2 || !strings.HasPrefix(text, "{{") {
+	if !ok || before != "" || after != "" || name == "" || !strings.HasPrefix(text, "{{") || !strings.ContainsRune("#^/!", rune(name[0])) {
 		return "", false
 	}
-	return name, strings.ContainsRune("#^/!", rune(name[0]))
-}
-
-// sectionEnd finds the end of the section that begins in row i.
-func (t *template) sectionEnd(i, hi int, name string) int {
-	depth := 0
-	for ; i < hi; i++ {
-		tag, ok := standalone(strings.TrimSpace(t.rows[i].text))
-		if !ok || tag[1:] != name {
-			continue
-		}
-		switch tag[0] {
-		case '#', '^':
-			depth++
-		case '/':
-			if depth--; depth == 0 {
-				return i
-			}
-		}
-	}
-	return -1
+	return name[:1] + strings.TrimSpace(name[1:]), true
 }
 
 func (t *template) section(lo, hi int, tag string, in scope) {
 	name := tag[1:]
 	turns := t.turns(name)
-	switch {
-	case len(in) == maxSections:
-		t.fail(t.rows[lo-1].number, 1, ErrLimit, "more than %d sections one in another", maxSections)
-	case tag[0] == '^':
+	if tag[0] == '^' {
 		if turns == 0 {
 			t.block(lo, hi, in)
 		}
-	default:
-		for turn := range turns {
-			t.block(lo, hi, append(in[:len(in):len(in)], struct {
-				name string
-				turn int
-			}{name, turn}))
-		}
+		return
+	}
+	for turn := 0; turn < turns && !t.stopped(); turn++ {
+		t.visit(t.rows[lo-1])
+		t.block(lo, hi, append(in[:len(in):len(in)], struct {
+			name string
+			turn int
+		}{name, turn}))
 	}
 }
 
 // turns gives how often a section is repeated: for each value of its name, or of
 // name.something.
 func (t *template) turns(name string) int {
-	values := t.set[name]
-	if len(values) == 1 && values[0] == "false" {
-		return 0
+	if n, ok := t.counts[name]; ok {
+		return n
 	}
+	values := t.set[name]
 	n := len(values)
 	for key, values := range t.set {
 		if strings.HasPrefix(key, name+".") {
 			n = max(n, len(values))
 		}
 	}
+	if len(values) == 1 && values[0] == "false" {
+		n = 0
+	}
+	t.counts[name] = n
 	return n
 }
 
@@ -218,6 +269,11 @@ func (t *template) fill(r row, in scope) string {
 		value, err := t.value(name, in)
 		if err != "" {
 			t.fail(r.number, len(r.text)-len(rest)+len(before)+1, ErrInvalid, "%s", err)
+			return b.String()
+		}
+		if b.Len()+len(value) > MaxLine {
+			t.limit(r.number, "with its values the line has more than %d bytes, at most %d", MaxLine, MaxLine)
+			return b.String()
 		}
 		b.WriteString(value)
 		rest = after
@@ -226,7 +282,7 @@ func (t *template) fill(r row, in scope) string {
 
 // value gives what a variable stands for, or why nothing.
 func (t *template) value(name string, in scope) (value, err string) {
-	if name == "" || strings.ContainsAny(name, "#^/!&{} \t") {
+	if !isVariable(name) {
 		return "", fmt.Sprintf("{{%s}}: only names stand inside a line; a section stands on lines of its own", name)
 	}
 	for i := len(in) - 1; i >= 0; i-- {
@@ -253,9 +309,36 @@ func (t *template) value(name string, in scope) (value, err string) {
 
 // emit adds a row.
 func (t *template) emit(r row) {
-	if len(t.out) == maxExpandedRows {
-		t.fail(r.number, 1, ErrLimit, "more than %d lines", maxExpandedRows)
-		return
+	t.size += len(r.text)
+	switch {
+	case len(t.out) == maxExpandedRows:
+		t.limit(r.number, "more than %d lines", maxExpandedRows)
+	case t.size > maxExpandedText:
+		t.limit(r.number, "more than %d bytes of lines", maxExpandedText)
+	case !t.full:
+		t.out = append(t.out, r)
 	}
-	t.out = append(t.out, r)
+}
+
+// unnamed gives the values of Set that no template names, in order: a section that is
+// misspelt there would be left out without a word.
+func unnamed(files []File, set map[string][]string) []string {
+	if len(set) == 0 {
+		return nil
+	}
+	named := map[string]bool{}
+	for _, name := range Variables(files) {
+		named[name] = true
+	}
+	var out []string
+	for _, key := range slices.Sorted(maps.Keys(set)) {
+		found := named[key]
+		for i := 1; i < len(key) && !found; i++ {
+			found = key[i] == '.' && named[key[:i]] && named[key[i+1:]]
+		}
+		if !found {
+			out = append(out, key)
+		}
+	}
+	return out
 }

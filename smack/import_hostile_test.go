@@ -1,0 +1,126 @@
+package smack
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// Templates that would take for ever, or more memory than there is, are refused.
+func TestTemplateBombs(t *testing.T) {
+	ten := []string{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"}
+	nested := func(depth int, inside string) (string, map[string][]string) {
+		var b strings.Builder
+		set := map[string][]string{}
+		for i := range depth {
+			fmt.Fprintf(&b, "{{#a%d}}\n", i)
+			set[fmt.Sprintf("a%d", i)] = ten
+		}
+		b.WriteString(inside)
+		for i := depth - 1; i >= 0; i-- {
+			fmt.Fprintf(&b, "{{/a%d}}\n", i)
+		}
+		return b.String(), set
+	}
+	for _, c := range []struct {
+		name, inside string
+		depth        int
+		set          map[string][]string
+		err          string
+	}{
+		{"nothing inside", "", 15, nil, "lines to look at"},
+		{"sections that are left out inside", "{{#none}}\n" + strings.Repeat("A B r\n", 1000) + "{{/none}}\n", 15, nil, "lines to look at"},
+		{"rules inside", "A B r\n", 15, nil, "lines"},
+		{"long values", strings.Repeat("{{v}}", 500) + " B r\n", 4, map[string][]string{"v": {strings.Repeat("v", 1<<20)}}, "at most 4095"},
+		{"long lines", strings.Repeat("x", 4000) + " B r\n", 5, nil, "bytes"},
+		{"too deep", "A B r\n", 17, nil, "more than 16 sections"},
+	} {
+		text, set := nested(c.depth, c.inside)
+		for k, v := range c.set {
+			set[k] = v
+		}
+		_, err := ImportFiles([]File{{"f", []byte(text)}}, ImportOptions{Dialect: DialectTemplate, Set: set})
+		var ps Problems
+		if !errors.As(err, &ps) || !strings.Contains(ps[0].Text, c.err) || !errors.Is(err, ErrLimit) {
+			t.Errorf("%s: %.300v, want %q", c.name, err, c.err)
+		}
+		if len(ps) > 2 {
+			t.Errorf("%s: the limit is told %d times", c.name, len(ps))
+		}
+	}
+	// Lines of a template that say nothing cost nothing.
+	blank := append([]byte("~A~ B r\n"), bytes.Repeat([]byte("\n"), 1<<20)...)
+	if n := testing.AllocsPerRun(1, func() {
+		if _, err := ImportFiles([]File{{"f", blank}}, ImportOptions{Dialect: DialectTemplate, Set: map[string][]string{"A": {"x"}}}); err != nil {
+			t.Error(err)
+		}
+	}); n > 1000 {
+		t.Errorf("%v allocations for blank lines", n)
+	}
+}
+
+// A section counts whatever blanks stand in its tag, and a value for a variable that
+// nothing names is an error: rules would be missing without a word.
+func TestTemplateNames(t *testing.T) {
+	const spaced = "{{# plugs }}\nX {{ impid }} r\n{{/plugs}}\n{{^ none}}\nY Z r\n{{/ none }}\n"
+	im, err := ImportFiles([]File{{"f", []byte(spaced)}}, ImportOptions{Dialect: DialectTemplate, Set: map[string][]string{"plugs.impid": {"a", "b"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(ruleTexts(im), ";"); got != "2:1 X a r;2:1 X b r;5:1 Y Z r" {
+		t.Errorf("rules %s", got)
+	}
+	if got := strings.Join(Variables([]File{{"f", []byte(spaced)}}), " "); got != "impid none plugs" {
+		t.Errorf("variables %s", got)
+	}
+	for _, name := range []string{"plug", "plugs.imp", "other.impid"} {
+		_, err := ImportFiles([]File{{"f", []byte(spaced)}}, ImportOptions{Dialect: DialectTemplate, Set: map[string][]string{"plugs.impid": {"a"}, name: {"a"}}})
+		if err == nil || !strings.Contains(err.Error(), "no template names "+name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for text, want := range map[string]string{
+		"{{#a b}}\nA B r\n{{/a b}}\n":             "f:1:1",
+		"{{# }}\nA B r\n{{/ }}\n":                 "f:1:1",
+		"{{#a}}\n{{#b}}\n{{/a}}\n{{/b}}\nA B r\n": "{{/a}}",
+	} {
+		if _, err := ImportFiles([]File{{"f", []byte(text)}}, ImportOptions{Dialect: DialectTemplate}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+}
+
+// Manifests that other readers of XML refuse, or take for something else.
+func TestManifestOdd(t *testing.T) {
+	const rule = `<define><domain name="D"/><request><smack request="O" type="r"/></request></define>`
+	for _, c := range []struct{ text, err string }{
+		{`<manifest><define><domain name="D"/><request><smack request="O" request="P" type="r"/></request></define></manifest>`, "request twice"},
+		{`<manifest><define><domain name="D" name="E"/></define></manifest>`, "name twice"},
+		{"<manifest/><manifest>" + rule + "</manifest>", "a second outermost element"},
+		{"<manifest/>A B rwx", "text"},
+		{"A B rwx<manifest/>", "text"},
+		{"<manifest>A B rwx</manifest>", "text"},
+		{`<manifest xmlns:z="u"><define><domain name="D"/><request><smack z:request="O" request="P" type="r"/></request></define></manifest>`, "request of another namespace"},
+		{"<manifest><profile>" + rule + "</profile></manifest>", "<define> stands in <profile>"},
+		{`<manifest><smack request="O" type="r"/></manifest>`, "<smack>"},
+		{`<manifest><define><domain name="D"/><smack request="O" type="r"/></define></manifest>`, "<smack>"},
+		{`<manifest><define><domain name="D"/><request><smack request="O" permit="P" type="r"/></request></define></manifest>`, "permit"},
+		{`<manifest><define><domain name="D"/><permit><smack request="O" permit="P" type="r"/></permit></define></manifest>`, "request"},
+	} {
+		_, err := ImportFiles([]File{{"m", []byte(c.text)}}, ImportOptions{Dialect: DialectTizenManifest})
+		if err == nil || !strings.Contains(err.Error(), c.err) {
+			t.Errorf("%s: %v, want %q", c.text, err, c.err)
+		}
+	}
+	for _, text := range []string{
+		"\xef\xbb\xbf<?xml version=\"1.0\"?>\n<manifest xmlns=\"http://tizen.org/ns/packages\">" + rule + "</manifest>\n<!-- end -->\n",
+		"<manifest>\n\t" + rule + "<profile name=\"wearable\"/></manifest>",
+	} {
+		im, err := ImportFiles([]File{{"m", []byte(text)}}, ImportOptions{})
+		if err != nil || len(im.Rules) != 1 || im.Rules[0].Object != "O" {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
