@@ -100,7 +100,7 @@ func (m *Manager) loadAssigned(ctx context.Context, fs smackfs.FS, r *record) er
 	return nil
 }
 
-// Unload takes back what policyd loaded, and ends the assignment. Settings that have no value to go back to stay.
+// Unload takes back what policyd loaded, and ends the assignment and that subjects stay revoked. Settings that have no value to go back to stay.
 // It gives how many rules went, and what stays.
 func (m *Manager) Unload(ctx context.Context, a store.Actor) (revoked int, warnings []string, err error) {
 	if err := m.take(ctx); err != nil {
@@ -119,7 +119,7 @@ func (m *Manager) Unload(ctx context.Context, a store.Actor) (revoked int, warni
 	if err != nil {
 		return 0, nil, err
 	}
-	if r.GetPolicy() == "" && r.GetAssigned() == "" {
+	if r.GetPolicy() == "" && r.GetAssigned() == "" && len(r.GetRevoked()) == 0 {
 		return 0, nil, fmt.Errorf("%w: no policy is loaded or assigned", errs.ErrNotFound)
 	}
 	done := r.changed()
@@ -142,12 +142,15 @@ func (m *Manager) Unload(ctx context.Context, a store.Actor) (revoked int, warni
 	return out.rules.Changes.Len(), warnings, nil
 }
 
-// unloaded names what an unload ends.
+// unloaded names what an unload ends; "" when that is only that subjects stay revoked.
 func unloaded(r *record) string {
-	if r.GetPolicy() != "" {
+	switch {
+	case r.GetPolicy() != "":
 		return title(r.GetPolicy(), r.GetVersion())
+	case r.GetAssigned() != "":
+		return title(r.GetAssigned(), r.GetAssignedVersion())
 	}
-	return title(r.GetAssigned(), r.GetAssignedVersion())
+	return ""
 }
 
 // unassign ends the assignment where there is no kernel to change.

@@ -182,6 +182,18 @@ func TestRevoke(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	defer func() {
+		if _, _, err := h.Unload(t.Context(), store.Actor{Name: "test"}); err != nil {
+			t.Error(err)
+		}
+		// Without any policy a subject stays revoked until an unload.
+		if _, err := h.Revoke(t.Context(), "App", store.Actor{Name: "test"}); err != nil {
+			t.Error(err)
+		}
+		if _, _, err := h.Unload(t.Context(), store.Actor{Name: "test"}); err != nil || len(h.state().GetRevoked()) != 0 {
+			t.Errorf("unload of what is revoked: %v", err)
+		}
+	}()
 	res := h.load(v, LoadOptions{})
 	if s := h.state(); s.GetRules() != 3 || len(s.GetRevoked()) != 0 || len(res.GetWarnings()) != 0 {
 		t.Errorf("loaded again: %v, %q", s, res.GetWarnings())
