@@ -143,6 +143,9 @@ func warnings(s *apiv1.Sandbox, wide bool) []string {
 // distributions, and what stands in every row is read in none.
 func notes(s *apiv1.Sandbox, wide bool) string {
 	out := warnings(s, wide)
+	if l := s.GetSmackLabel(); l != "" {
+		out = append(out, "label "+l)
+	}
 	if wide {
 		for _, p := range s.GetSkipped() {
 			out = append(out, "skipped "+p)
