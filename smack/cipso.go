@@ -84,7 +84,11 @@ const (
 // many lines had which form. Comments are lines that begin with '#'. The error is
 // [Problems]; the entries are valid.
 func ReadCipso(file string, text []byte) (list []Cipso, forms [2]int, err error) {
-	places := map[string]Place{}
+	return readCipso(file, text, map[string]Place{})
+}
+
+// readCipso is ReadCipso, with the places of entries of other files.
+func readCipso(file string, text []byte, places map[string]Place) (list []Cipso, forms [2]int, err error) {
 	err = eachLine(file, text, func(at Place, row []byte) error {
 		c, form, err := parseCipso(row)
 		if err != nil {

@@ -20,7 +20,7 @@ func ExportLibsmack(s *Set, settings *Settings) ([]File, []string) {
 			e.lose("the letter b of the rule %s %s %s: libsmack refuses it", r.Subject, r.Object, r.Access)
 			r.Access &^= Bringup
 		}
-		if r.Subject[0] == '#' {
+		if isSystemdComment(r.Subject) {
 			e.lose("the rule %s %s %s, should systemd read the file: it takes the line for a comment", r.Subject, r.Object, r.Access)
 		}
 		b = r.Append(b)
@@ -49,7 +49,7 @@ func ExportSystemd(s *Set, settings *Settings) ([]File, []string) {
 	var b []byte
 	for r := range s.All() {
 		from := len(b)
-		if r.Subject[0] == '#' || r.Subject[0] == ';' {
+		if isSystemdComment(r.Subject) {
 			b = append(b, ' ') // in the first column the line would be a comment
 		}
 		b = r.Append(b)
@@ -62,6 +62,10 @@ func ExportSystemd(s *Set, settings *Settings) ([]File, []string) {
 	b = nil
 	for _, c := range e.settings.Cipso {
 		line := c.Append(nil)
+		if isSystemdComment(c.Label) {
+			e.lose("the cipso entry of %s: systemd takes its line for a comment, and the kernel takes no blank before it", c.Label)
+			continue
+		}
 		if len(line) >= systemdLine {
 			e.lose("the cipso entry of %s: its line has %d bytes, and systemd stops at %d", c.Label, len(line), systemdLine)
 			continue
@@ -80,11 +84,14 @@ func ExportSystemd(s *Set, settings *Settings) ([]File, []string) {
 	}
 	e.file(path.Join("netlabel.d", exportName), b)
 	e.common()
-	if e.settings.Unconfined != "" {
+	if e.settings.Unconfined != "" || e.settings.ClearUnconfined {
 		e.lose("unconfined: only a patched systemd has a file for it")
 	}
 	return e.files, e.lost
 }
+
+// isSystemdComment reports whether systemd takes a line of accesses.d or cipso.d for a comment.
+func isSystemdComment(line string) bool { return line[0] == '#' || line[0] == ';' }
 
 type exporter struct {
 	settings Settings

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"path"
 	"slices"
 	"strings"
@@ -111,7 +112,7 @@ func (im *Import) AddTo(l *LayerBuilder) error {
 // written for would have done. Nothing is guessed: a label that the kernel would cut
 // is an error.
 func ImportFiles(files []File, o ImportOptions) (*Import, error) {
-	im := importer{o: o, out: &Import{}}
+	im := importer{o: o, out: &Import{}, single: map[string]string{}, cipsoAt: map[string]Place{}, prefixAt: map[netip.Prefix]Place{}}
 	sorted := slices.Clone(files)
 	slices.SortStableFunc(sorted, func(a, b File) int { return strings.Compare(a.Name, b.Name) })
 	for _, f := range sorted {
@@ -138,6 +139,11 @@ type importer struct {
 	out       *Import
 	errs      Problems
 	templates []File
+
+	// Where entries and lists of settings stand that were read.
+	single   map[string]string // files of one kind, by kind
+	cipsoAt  map[string]Place
+	prefixAt map[netip.Prefix]Place
 }
 
 func (im *importer) fail(at Place, err error, format string, args ...any) {
@@ -194,12 +200,8 @@ func (im *importer) file(f File) {
 		im.cipso(f)
 	case "netlabel":
 		im.netlabel(f)
-	case "onlycap":
-		if list, err := ReadLabels(f.Name, f.Data); !im.failAll(err) {
-			im.out.Settings.Onlycap = append(im.out.Settings.Onlycap, list...)
-		}
-	case "unconfined":
-		im.unconfined(f)
+	case "onlycap", "unconfined":
+		im.labels(f, kind)
 	default:
 		im.rules(f, dialect)
 	}
@@ -218,55 +220,6 @@ func (im *importer) rules(f File, dialect Dialect) {
 		}
 	default:
 		im.text(f, dialect)
-	}
-}
-
-// cipso reads a file of cipso.d and says what the other reader makes of it.
-func (im *importer) cipso(f File) {
-	list, forms, err := ReadCipso(f.Name, f.Data)
-	if im.failAll(err) {
-		return
-	}
-	im.out.Settings.Cipso = append(im.out.Settings.Cipso, list...)
-	at := Place{File: f.Name}
-	if forms[CipsoWords] > 0 {
-		im.note(at, WarnDialect, "%d entries in libsmack's form: label, level, categories; systemd hands them to the kernel, which refuses them", forms[CipsoWords])
-	}
-	if forms[CipsoColumns] > 0 {
-		im.note(at, WarnDialect, "%d entries in the kernel's form, with a count in columns of four bytes, as systemd needs them; libsmack takes the count for a category", forms[CipsoColumns])
-	}
-}
-
-func (im *importer) netlabel(f File) {
-	v4, v6, warnings, err := ReadNetlabel(f.Name, f.Data)
-	if im.failAll(err) {
-		return
-	}
-	im.out.Settings.Netlabel = append(im.out.Settings.Netlabel, v4...)
-	im.out.Settings.IPv6Host = append(im.out.Settings.IPv6Host, v6...)
-	im.out.Notes = append(im.out.Notes, warnings...)
-	if len(v6) > 0 {
-		im.note(Place{File: f.Name}, WarnDialect, "the file has IPv6 addresses: systemd hands them to netlabel, which takes IPv4 alone, and stops reading the file")
-	}
-	number := 0
-	for row := range bytes.Lines(f.Data) {
-		number++
-		if row = bytes.TrimLeft(row, " \t"); len(row) > 0 && row[0] == '#' {
-			im.note(Place{f.Name, number, 1}, WarnDialect, "netlabel.d knows no comments: systemd stops reading the file here")
-			return
-		}
-	}
-}
-
-func (im *importer) unconfined(f File) {
-	list, err := ReadLabels(f.Name, f.Data)
-	switch {
-	case im.failAll(err):
-	case len(list) != 1:
-		im.fail(Place{File: f.Name}, ErrSyntax, "%d labels, unconfined takes one", len(list))
-	default:
-		im.out.Settings.Unconfined = list[0]
-		im.note(Place{File: f.Name}, WarnDialect, "only a patched systemd reads the file")
 	}
 }
 

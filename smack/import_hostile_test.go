@@ -124,3 +124,53 @@ func TestManifestOdd(t *testing.T) {
 		}
 	}
 }
+
+// Settings that come twice, and lines that one reader takes for comments, are told
+// with their places.
+func TestImportSettingsOdd(t *testing.T) {
+	for _, c := range []struct {
+		files []File
+		err   string
+	}{
+		{[]File{{"a/onlycap", []byte("X\n")}, {"b/onlycap", []byte("Y\n")}}, "b/onlycap: a/onlycap"},
+		{[]File{{"a/unconfined", []byte("X\n")}, {"b/unconfined", []byte("Y\n")}}, "b/unconfined: a/unconfined"},
+		{[]File{{"cipso.d/a", []byte("X 7\n")}, {"cipso.d/b", []byte("\nX 8\n")}}, "cipso.d/b:2:1: invalid: X has an entry at cipso.d/a:1:1"},
+		{[]File{{"netlabel.d/a", []byte("10.0.0.0/8 X\n")}, {"netlabel.d/b", []byte("10.0.0.0/8 X\n")}}, "netlabel.d/b:1:1: invalid: 10.0.0.0/8 has an entry at netlabel.d/a:1:1"},
+	} {
+		_, err := ImportFiles(c.files, ImportOptions{})
+		if err == nil || !strings.Contains(err.Error(), c.err) {
+			t.Errorf("%s: %v, want %q", c.files[1].Name, err, c.err)
+		}
+	}
+	for _, c := range []struct{ name, text, want string }{
+		{"onlycap", "#admin\nX\n", "onlycap:1:1: the line is left out as a comment; libsmack and systemd"},
+		{"cipso.d/x", "#admin 7\nX 7\n", "cipso.d/x:1:1: the line is left out as a comment; libsmack"},
+		{"onlycap", "\n\n", "onlycap: there is no label in it"},
+	} {
+		im, err := ImportFiles([]File{{c.name, []byte(c.text)}}, ImportOptions{})
+		if err != nil || !strings.Contains(im.Notes.Error(), c.want) {
+			t.Errorf("%s %q: %v %v, want %q", c.name, c.text, err, im, c.want)
+		}
+	}
+}
+
+// An export says what it cannot say, and what its own reader would take for something else.
+func TestExportOdd(t *testing.T) {
+	s, _, err := ParseRules("f", []byte(";x Y r\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, lost := ExportLibsmack(s, &Settings{}); len(lost) != 1 || !strings.Contains(lost[0], ";x Y r") {
+		t.Errorf("libsmack: %q", lost)
+	}
+	for name, export := range map[string]func(*Set, *Settings) ([]File, []string){"libsmack": ExportLibsmack, "systemd": ExportSystemd} {
+		if _, lost := export(&Set{}, &Settings{ClearUnconfined: true}); len(lost) != 1 || !strings.Contains(lost[0], "unconfined") {
+			t.Errorf("%s: clearing unconfined: %q", name, lost)
+		}
+	}
+	// systemd leaves lines of cipso.d out that begin as comments.
+	files, lost := ExportSystemd(&Set{}, &Settings{Cipso: []Cipso{{Label: "#x", Level: 7}, {Label: ";y", Level: 7}}})
+	if len(lost) != 2 || len(files) != 0 {
+		t.Errorf("%q %q", files, lost)
+	}
+}

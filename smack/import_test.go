@@ -189,7 +189,7 @@ func TestImportErrors(t *testing.T) {
 		t.Errorf("%d errors: %v", len(ps), err)
 	}
 	_, err = ImportFiles([]File{{"cipso.d/a", []byte("X 7\n")}, {"cipso.d/b", []byte("X 8\n")}}, ImportOptions{})
-	if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "cipso names X twice") {
+	if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "cipso.d/b:1:1: invalid: X has an entry at cipso.d/a:1:1") {
 		t.Errorf("two files for one label: %v", err)
 	}
 	_, err = ImportFiles([]File{{"a", []byte(strings.Repeat("A B 7\n", 1000))}, {"b", []byte(strings.Repeat("A B 7\n", 1000))}}, ImportOptions{})

@@ -186,7 +186,11 @@ func comparePrefix(a, b netip.Prefix) int {
 // would stop reading the file there. Warnings tell of it, and of prefixes that were
 // cut or taken apart.
 func ReadNetlabel(file string, text []byte) (v4 []Netlabel, v6 []IPv6Host, warnings Problems, err error) {
-	places := map[netip.Prefix]Place{}
+	return readNetlabel(file, text, map[netip.Prefix]Place{})
+}
+
+// readNetlabel is ReadNetlabel, with the places of entries of other files.
+func readNetlabel(file string, text []byte, places map[netip.Prefix]Place) (v4 []Netlabel, v6 []IPv6Host, warnings Problems, err error) {
 	err = eachLine(file, text, func(at Place, row []byte) error {
 		words := bytes.Fields(row)
 		if len(words) != 2 {
