@@ -146,6 +146,12 @@ func TestNotes(t *testing.T) {
 		more(all, "exec DIR/other/secretive", Allow, noteInterpreter)
 	}
 	more(text, "exec DIR/data/interp", Allow, noteInterpreter)
+	if err := os.Symlink("../../../../../../../../proc/thread-self/root", dir+"/data/own"); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"/proc/self/status", "/dev/../proc/thread-self/comm", "DIR/data/own/etc"} {
+		more(data, "open "+path+" r", Deny, noteOwnLink)
+	}
 
 	for _, c := range NoteCodes() {
 		if !seen[c.Code] {

@@ -85,6 +85,9 @@ func (x *inquiry) remarkPaths(denied bool) {
 		}
 		if !x.d.opt.Lexical {
 			x.remarkBinding(o.given, o.found.real)
+			if link := ownLink(x.path(o.given)); link != "" {
+				x.a.note(noteOwnLink, "%s leads through %s: decided for where it leads in policyctl; in the program it leads elsewhere", o.given, link)
+			}
 		}
 		if denied {
 			x.remarkFileRights(o.found)
@@ -108,13 +111,21 @@ func (x *inquiry) remarkPaths(denied bool) {
 	}
 }
 
-// clean is a path of the question as its text says it, absolute.
-func (x *inquiry) clean(given string) string {
+// path is a path of the question, absolute.
+func (x *inquiry) path(given string) string {
 	abs, err := x.d.absolute(given)
 	if err != nil {
 		return ""
 	}
-	return path.Clean(abs)
+	return abs
+}
+
+// clean is a path of the question as its text says it, absolute.
+func (x *inquiry) clean(given string) string {
+	if abs := x.path(given); abs != "" {
+		return path.Clean(abs)
+	}
+	return ""
 }
 
 // remarkSymlinks tells where symbolic links led, and when that is why.
