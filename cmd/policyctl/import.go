@@ -21,7 +21,7 @@ import (
 const commandLineName = "<arguments>"
 
 func newImport(a *app) *cobra.Command {
-	var format string
+	var format, out string
 	var o exchange.Options
 	cmd := &cobra.Command{
 		Use:   "import --format FORMAT FILE|FOLDER|- | import --format FORMAT -- COMMAND LINE",
@@ -67,12 +67,13 @@ func newImport(a *app) *cobra.Command {
 			if f.Name == "landlockconfig" && len(files) > 1 && o.Compose == "" {
 				return cli.Usage(errors.New("several files: say --compose union (one layer that allows what any of them allows) or --compose layers (a layer each)"))
 			}
-			return a.importPolicies(f, files, o)
+			return a.importPolicies(f, files, o, out)
 		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&format, "format", "", "what to read: "+strings.Join(formatNames(), ", "))
 	f.StringVar(&o.Compose, "compose", "", "several landlockconfig files: union or layers")
+	f.StringVarP(&out, "output", "o", cli.Stdin, "file to write; - is standard output")
 	f.StringVar(&o.Name, "name", "", "name of the policy (default: what the text calls it, or imported)")
 	f.StringVar(&o.Base, "base", "", "absolute folder that relative paths begin at (default: they are errors)")
 	f.IntVar(&o.ABI, "abi", 0, "landrun, setpriv: Landlock ABI of the version or kernel the command line was for")
@@ -219,7 +220,7 @@ func (a *app) configsIn(dir string, toml bool) ([]string, error) {
 }
 
 // importPolicies prints the policies that files make, and tells what the tool would have done otherwise.
-func (a *app) importPolicies(f exchange.Format, files []exchange.File, o exchange.Options) error {
+func (a *app) importPolicies(f exchange.Format, files []exchange.File, o exchange.Options, out string) error {
 	im, err := exchange.Read(f.Name, files, o)
 	if problems, ok := errors.AsType[*exchange.Problems](err); ok {
 		cli.Findings(a.err, a.painter(a.err), problems.Findings())
@@ -246,8 +247,14 @@ func (a *app) importPolicies(f exchange.Format, files []exchange.File, o exchang
 	if !a.quiet {
 		cli.Findings(a.err, a.painter(a.err), im.Remarks)
 	}
-	_, err = a.out.Write(text)
-	return err
+	if out == cli.Stdin {
+		_, err = a.out.Write(text)
+		return err
+	}
+	return cli.WriteAtomically(out, 0o644, func(w io.Writer) error {
+		_, err := w.Write(text)
+		return err
+	})
 }
 
 // clipLine keeps a comment short.

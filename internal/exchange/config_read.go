@@ -242,6 +242,9 @@ func (d *configReader) group(item *node, group string, kind profile.Kind) profil
 		d.errorf(item.at, codeBadABI, "%s needs the file to say its abi", item.text)
 		return 0
 	}
+	if all == 0 {
+		d.remarkf(item.at, "%s holds no %s right at abi %d, so it says nothing", item.text, kind, d.abi)
+	}
 	switch group {
 	case "read_execute":
 		return all & (profile.FSExecute | profile.FSReadFile | profile.FSReadDir | profile.FSRefer)

@@ -96,16 +96,17 @@ func Read(format string, files []File, o Options) (*Import, error) {
 		}
 	}
 	drafts := f.read(r, files, o)
+	if o.Name != "" && len(drafts) > 1 {
+		r.errorf(spot{}, codeBadName, "%d policies come out: they cannot all be named %s", len(drafts), clip(o.Name))
+	}
 	if err := r.err(); err != nil {
 		return nil, err
 	}
 	im := &Import{}
 	taken := map[string]bool{}
 	for _, d := range drafts {
-		if o.Name != "" && len(drafts) == 1 {
+		if d.name = distinct(d.name, taken); o.Name != "" {
 			d.name = o.Name
-		} else {
-			d.name = distinct(d.name, taken)
 		}
 		p := d.message()
 		if _, err := policy.FromResource(&apiv1.Resource{Kind: &apiv1.Resource_LandlockPolicy{LandlockPolicy: p}}); err != nil {

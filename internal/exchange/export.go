@@ -45,7 +45,7 @@ func ExportConfig(p *apiv1.LandlockPolicy, compiled *profile.Profile, set map[st
 		}
 		e.Configs = append(e.Configs, c)
 	}
-	e.rest(p)
+	e.rest()
 	return e.Export, nil
 }
 
@@ -166,7 +166,7 @@ func (e *exporter) inline(c *Config, name string) {
 }
 
 // rest lists what of the policy as a whole is lost.
-func (e *exporter) rest(p *apiv1.LandlockPolicy) {
+func (e *exporter) rest() {
 	if n := len(e.Configs); n > 1 {
 		e.lose("%d layers: each becomes a file, and readers that compose the files of a folder allow what any of them allows; to stack them they have to be applied one after the other", n)
 	}

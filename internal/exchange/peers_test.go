@@ -126,11 +126,14 @@ func TestPodlock(t *testing.T) {
 	wantPath(t, p, "/tmp/x", profile.FSExecute, false)
 	more := podlockText + "      \"/usr/bin/sh\": {readWriteExec: [/tmp]}\n    side:\n      \"/bin/sh\": {}\n      \"/usr/bin/sh\": {}\n"
 	var names []string
-	for _, p := range read(t, "podlock", Options{Name: "ignored"}, File{"p.yaml", []byte(more)}).Policies {
+	for _, p := range read(t, "podlock", Options{}, File{"p.yaml", []byte(more)}).Policies {
 		names = append(names, p.GetMetadata().GetName())
 	}
 	if got := strings.Join(names, " "); got != "web-nginx-nginx web-nginx-sh web-side-sh web-side-sh-2" {
 		t.Errorf("names %s", got)
+	}
+	if _, err := Read("podlock", []File{{"p.yaml", []byte(more)}}, Options{Name: "one"}); err == nil || !strings.Contains(err.Error(), "4 policies come out") {
+		t.Errorf("one name for four: %v", err)
 	}
 }
 
@@ -159,7 +162,8 @@ func TestSandboxer(t *testing.T) {
 func TestIsland(t *testing.T) {
 	files := []File{
 		{"home/web/profile.toml", []byte("workspace = false\n[[context]]\nwhen_beneath = \"/home/u/p\"\n[[env]]\nname = \"FOO\"\nliteral = \"bar\"\n")},
-		{"home/web/landlock/a.toml", []byte(system)}, {"home/web/landlock/b.toml", []byte(home)},
+		{"home/web/landlock/a.toml", []byte(system)},
+		{"home/web/landlock/b.toml", []byte(home)},
 	}
 	im := read(t, "island", Options{}, files...)
 	p := compiled(t, im)

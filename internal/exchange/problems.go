@@ -134,13 +134,16 @@ func (s *source) line(n int) string {
 // report collects errors and remarks.
 type report struct {
 	errors, remarks []*apiv1.Finding
+	more            int             // errors beyond maxFindings
 	told            map[string]bool // remarks that were made already
 }
 
 func (r *report) errorf(at spot, code, format string, args ...any) {
-	if len(r.errors) < maxFindings {
-		r.errors = append(r.errors, finding(at, apiv1.Finding_SEVERITY_ERROR, code, fmt.Sprintf(format, args...)))
+	if len(r.errors) >= maxFindings {
+		r.more++
+		return
 	}
+	r.errors = append(r.errors, finding(at, apiv1.Finding_SEVERITY_ERROR, code, fmt.Sprintf(format, args...)))
 }
 
 // remarkf makes a remark, once each.
@@ -173,7 +176,11 @@ func (r *report) err() error {
 	if len(r.errors) == 0 {
 		return nil
 	}
-	return &Problems{r.errors}
+	all := r.errors
+	if r.more > 0 {
+		all = append(all, finding(spot{}, apiv1.Finding_SEVERITY_ERROR, codeTooLarge, fmt.Sprintf("and %d more errors", r.more)))
+	}
+	return &Problems{all}
 }
 
 // text checks that a file is UTF-8 without control characters.

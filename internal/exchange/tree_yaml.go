@@ -25,7 +25,6 @@ func (r *report) yaml(s *source) []*node {
 	}))
 	loader, err := yaml.NewLoader(bytes.NewReader(s.Data), yaml.WithPlugin(limits))
 	var docs []*node
-	ok := true
 	for err == nil {
 		var doc yaml.Node
 		if err = loader.Load(&doc); err == nil && doc.Kind == yaml.DocumentNode && len(doc.Content) == 1 {
@@ -33,8 +32,8 @@ func (r *report) yaml(s *source) []*node {
 			if root.Kind == yaml.ScalarNode && root.Value == "" {
 				continue // nothing between two markers
 			}
-			var n *node
-			if n, ok = r.yamlNode(s, root); !ok {
+			n, ok := r.yamlNode(s, root)
+			if !ok {
 				return nil
 			}
 			docs = append(docs, n)
