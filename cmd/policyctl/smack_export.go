@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -104,8 +105,12 @@ func writeTree(dir string, files []smack.File) (err error) {
 	written := map[string]bool{}
 	for i, f := range files {
 		written[f.Name] = true
-		if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(f.Name)), 0o755); err != nil {
+		name := filepath.Join(dir, f.Name)
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 			return err
+		}
+		if st, err := os.Lstat(name); err == nil && st.IsDir() {
+			return fmt.Errorf("%s is a folder; nothing is written", name)
 		}
 		if err := writeSynced(filepath.Join(stage, fmt.Sprint(i)), f.Data); err != nil {
 			return err
@@ -123,7 +128,28 @@ func writeTree(dir string, files []smack.File) (err error) {
 			}
 		}
 	}
+	for _, name := range exportPaths {
+		if err := syncFolder(filepath.Dir(filepath.Join(dir, name))); err != nil {
+			return err
+		}
+	}
 	return nil
+}
+
+// syncFolder brings what was renamed in a folder to the disk; a folder that is not there has nothing.
+func syncFolder(name string) error {
+	f, err := os.Open(name)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	err = f.Sync()
+	if errors.Is(err, syscall.EINVAL) { // of file systems that keep nothing on a disk
+		err = nil
+	}
+	return errors.Join(err, f.Close())
 }
 
 func writeSynced(name string, data []byte) error {

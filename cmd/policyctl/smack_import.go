@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -95,14 +96,29 @@ func (a *app) smackFiles(names []string) ([]smack.File, error) {
 		if err != nil {
 			return err
 		}
-		if !st.Mode().IsRegular() {
-			return fmt.Errorf("%s: %w: not a regular file", name, errs.ErrInvalid)
+		regular := func(st fs.FileInfo) error {
+			switch {
+			case st.IsDir():
+				return fmt.Errorf("%s: %w: a symbolic link to a folder is not followed; name the folder itself", name, errs.ErrInvalid)
+			case !st.Mode().IsRegular():
+				return fmt.Errorf("%s: %w: not a regular file", name, errs.ErrInvalid)
+			}
+			return nil
 		}
-		f, err := os.Open(name)
+		if err := regular(st); err != nil { // before it is opened: that means something to a device
+			return err
+		}
+		f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // it may be a pipe by now
 		if err != nil {
 			return err
 		}
 		defer f.Close()
+		if st, err = f.Stat(); err == nil {
+			err = regular(st)
+		}
+		if err != nil {
+			return err
+		}
 		return add(name, f)
 	}
 	for _, name := range names {
@@ -119,7 +135,8 @@ func (a *app) smackFiles(names []string) ([]smack.File, error) {
 			continue
 		}
 		before := len(files)
-		err := filepath.WalkDir(name, func(p string, d fs.DirEntry, err error) error {
+		// With the slash a symbolic link in the place of the folder is followed.
+		err := filepath.WalkDir(name+"/", func(p string, d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() {
 				return err
 			}
