@@ -53,6 +53,9 @@ func (d *Decider) answer(q Question, explain bool) (*Answer, error) {
 	var err error
 	switch {
 	case q.op.Kind == profile.OpStat, q.op.Kind == profile.OpSetAttributes:
+		if err = x.traced(q.op.Path, true); err != nil {
+			break
+		}
 		x.conclude(d.p.Decide(q.op, profile.Facts{}))
 	case q.op.Kind == profile.OpExec:
 		err = x.exec()

@@ -35,6 +35,9 @@ func (x *inquiry) find(given string, follow bool) (found, error) {
 	if e := endingOf(given); !follow && e.slash && e.dots == "" && !x.d.opt.Lexical {
 		given = strings.TrimRight(given, "/")
 	}
+	if err := x.traced(given, follow); err != nil {
+		return found{}, err
+	}
 	f, err := x.d.find(given, follow)
 	for _, errno := range []syscall.Errno{syscall.ENOENT, syscall.ENOTDIR, syscall.ELOOP, syscall.ENAMETOOLONG} {
 		if errors.Is(err, errno) {

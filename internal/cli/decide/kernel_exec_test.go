@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"syscall"
@@ -227,6 +228,54 @@ func TestKernelAgreesOnInterpreters(t *testing.T) {
 						t.Errorf("%d rules, exec %s: kernel says %v, verdict %+v (%v)", len(rules), name, got, v, err)
 					}
 				}
+			}
+		}
+	})
+}
+
+// Links of /proc to what a process outside of the sandbox has are refused
+// whatever the rules say, its other files are not.
+func TestKernelAgreesOnOtherProcesses(t *testing.T) {
+	testkernel.Each(t, testkernel.Landlock, func(t *testing.T) {
+		other := exec.Command("/bin/cat")
+		in, err := other.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := other.Start(); err != nil {
+			t.Fatal(err)
+		}
+		defer other.Wait()
+		defer in.Close()
+		sup := landlock.Probe()
+		const all = profile.FSExecute | profile.FSReadFile | profile.FSReadDir
+		p := build(t, []profile.Layer{layer("l", all, 0)}, []rule{{0, "/", all, profile.Fail}})
+		d, err := New(p, nil, Options{ABI: sup.ABI, Errata: sup.Errata})
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir := t.TempDir()
+		proc := fmt.Sprintf("/proc/%d", other.Process.Pid)
+		if err := os.Symlink(proc+"/root", dir+"/link"); err != nil {
+			t.Fatal(err)
+		}
+		s := &scene{}
+		for _, line := range []string{
+			"open P/exe r", "open P/root/etc r", "open P/cwd r", "open P/task/N/exe r", "stat P/exe", "open DIR/link/etc r", "open DIR/link r",
+			"open /proc/self/../N/root r", "open P/status r", "open P/comm r", "open P/task r", "open P/fd rd", "stat P/status", "open /proc/N/../version r",
+		} {
+			line = strings.NewReplacer("P/", proc+"/", "N", fmt.Sprint(other.Process.Pid), "DIR", dir).Replace(line)
+			q, err := ParseLine(line)
+			if err != nil {
+				t.Fatal(err)
+			}
+			v, said := d.Answer(q)
+			var got error
+			if err := under(p, sup, func() { got = s.perform(q) }); err != nil {
+				t.Fatal(err)
+			}
+			if got == nil && (said != nil || !v.Allowed()) || got != nil && (!errors.Is(got, syscall.EACCES) || !errors.Is(said, syscall.EACCES) || !errors.Is(said, ErrNotAsked)) {
+				t.Errorf("%s: kernel says %v, verdict %+v (%v)", line, got, v, said)
 			}
 		}
 	})

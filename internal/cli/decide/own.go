@@ -1,14 +1,18 @@
 package decide
 
 import (
+	"fmt"
+	"os"
 	"path"
+	"regexp"
 	"strings"
+	"syscall"
 )
 
-// ownLink gives the link on the way of a path, /proc/self or /proc/thread-self,
-// that is another process to the program asked about than to this one; "" when
-// there is none. It goes the way of path_resolution(7).
-func ownLink(name string) string {
+// eachLink goes the way of a path as path_resolution(7) says and shows f each
+// symbolic link that is followed, by its real folder and its name, until f is
+// content. follow says whether one at the end is followed too.
+func eachLink(name string, follow bool, f func(link string) bool) {
 	todo := strings.Split(name, "/")
 	at := "/"
 	for links := 0; len(todo) > 0 && links <= maxLinks; {
@@ -22,13 +26,14 @@ func ownLink(name string) string {
 			continue
 		}
 		next := path.Join(at, part)
-		if next == "/proc/self" || next == "/proc/thread-self" {
-			return next
-		}
 		target, isLink := readLink(next)
-		if !isLink {
+		last := len(todo) == 0
+		if !isLink || last && !follow {
 			at = next
 			continue
+		}
+		if f(next) {
+			return
 		}
 		links++
 		if path.IsAbs(target) {
@@ -36,5 +41,38 @@ func ownLink(name string) string {
 		}
 		todo = append(strings.Split(target, "/"), todo...)
 	}
-	return ""
+}
+
+// ownLink gives the link on the way of a path, /proc/self or /proc/thread-self,
+// that is another process to the program asked about than to this one; "" when
+// there is none.
+func ownLink(name string) (own string) {
+	eachLink(name, true, func(link string) bool {
+		if link == "/proc/self" || link == "/proc/thread-self" {
+			own = link
+		}
+		return own != ""
+	})
+	return own
+}
+
+// magicLink is one that proc(5) lets nobody follow who may not trace the process.
+var magicLink = regexp.MustCompile(`^/proc/([0-9]+)(/task/[0-9]+)?/(exe|cwd|root|(fd|ns|map_files)/[^/]+)$`)
+
+// traced refuses a path that leads through a process outside of the sandbox, as
+// all are that there are now: any layer keeps a program from tracing it
+// (hook_ptrace_access_check in security/landlock/task.c), and no rule helps.
+func (x *inquiry) traced(given string, follow bool) error {
+	abs := x.path(given)
+	if abs == "" || x.d.opt.Lexical || len(x.d.p.Layers) == 0 {
+		return nil
+	}
+	var err error
+	eachLink(abs, follow, func(link string) bool {
+		if m := magicLink.FindStringSubmatch(link); m != nil && m[1] != fmt.Sprint(os.Getpid()) {
+			err = notAsked(given, "it leads through "+link+", of a process outside of the sandbox", syscall.EACCES)
+		}
+		return err != nil
+	})
+	return err
 }
