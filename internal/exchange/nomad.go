@@ -36,7 +36,7 @@ func (r *report) nomad(files []File, o Options) []*draft {
 		if text == "" || strings.HasPrefix(text, "#") {
 			continue
 		}
-		at := spot{s, n, utf8.RuneCountInString(line[:strings.Index(line, text)]) + 1}
+		at := spot{file: s, line: n, col: utf8.RuneCountInString(line[:strings.Index(line, text)]) + 1}
 		if inner, ok := strings.CutPrefix(text, `"`); ok {
 			if text, ok = strings.CutSuffix(strings.TrimSuffix(inner, ","), `"`); !ok || strings.Contains(text, `"`) {
 				r.errorf(at, codeSyntax, "a quote that is not closed")

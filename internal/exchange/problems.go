@@ -69,10 +69,25 @@ func (p *Problems) Findings() []*apiv1.Finding { return p.findings }
 // Unwrap makes it errs.ErrInvalid.
 func (p *Problems) Unwrap() error { return errs.ErrInvalid }
 
-// spot is a place in a file: line and column from 1, columns in characters. A line of 0 is the file as a whole.
+// spot is a place in a file: line and column from 1, columns in characters. A line of 0 is the file as a whole, unless a
+// byte is given: its line and column are counted when they are told, and col is added.
 type spot struct {
 	file      *source
 	line, col int
+	byte      int // from 1; 0: line and col are given
+}
+
+// where gives the line and column.
+func (s spot) where() (line, col int) {
+	if s.byte == 0 {
+		return s.line, s.col
+	}
+	offset := min(s.byte-1, len(s.file.Data))
+	line, found := slices.BinarySearch(s.file.starts, offset)
+	if !found {
+		line--
+	}
+	return line + 1, utf8.RuneCount(s.file.Data[s.file.starts[line]:offset]) + 1 + s.col
 }
 
 // source is a file with the beginnings of its lines.
@@ -92,14 +107,7 @@ func newSource(f File) *source {
 }
 
 // at gives the place of a byte.
-func (s *source) at(offset int) spot {
-	offset = min(max(offset, 0), len(s.Data))
-	line, found := slices.BinarySearch(s.starts, offset)
-	if !found {
-		line--
-	}
-	return spot{s, line + 1, utf8.RuneCount(s.Data[s.starts[line]:offset]) + 1}
-}
+func (s *source) at(offset int) spot { return spot{file: s, byte: max(offset, 0) + 1} }
 
 // cell gives a place by its line and by its column in bytes, both from 1.
 func (s *source) cell(line, col int) spot {
@@ -164,9 +172,9 @@ func finding(at spot, severity apiv1.Finding_Severity, code, text string) *apiv1
 	f := &apiv1.Finding{Severity: severity, Code: code, Message: text}
 	if at.file != nil {
 		f.File = at.file.Name
-		if at.line > 0 {
-			f.Line, f.Column = uint32(at.line), uint32(at.col)
-			f.Excerpt = at.file.line(at.line)
+		if line, col := at.where(); line > 0 {
+			f.Line, f.Column = uint32(line), uint32(col)
+			f.Excerpt = at.file.line(line)
 		}
 	}
 	return f

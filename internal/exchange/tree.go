@@ -34,6 +34,7 @@ type node struct {
 	text    string // of a text; as it was written of a number, true, false
 	items   []*node
 	members []member // in the order of the text, no key twice
+	index   map[string]int
 }
 
 type member struct {
@@ -43,12 +44,19 @@ type member struct {
 }
 
 func (n *node) get(key string) *node {
-	for i := range n.members {
-		if n.members[i].key == key {
-			return n.members[i].value
-		}
+	if i, ok := n.index[key]; ok {
+		return n.members[i].value
 	}
 	return nil
+}
+
+// put adds a member.
+func (n *node) put(key string, at spot, value *node) {
+	if n.index == nil {
+		n.index = map[string]int{}
+	}
+	n.index[key] = len(n.members)
+	n.members = append(n.members, member{key, at, value})
 }
 
 // integer gives a whole number of 0 or more; ok is false when the node is none.
@@ -169,7 +177,6 @@ func (d *jsonReader) value(depth int) (*node, bool) {
 }
 
 func (d *jsonReader) inside(n *node, depth int) bool {
-	seen := map[string]spot{}
 	for d.dec.More() {
 		if n.kind == list {
 			item, ok := d.value(depth)
@@ -188,12 +195,12 @@ func (d *jsonReader) inside(n *node, depth int) bool {
 		if !ok {
 			return false
 		}
-		if first, twice := seen[key]; twice {
-			d.errorf(at, codeRepeatedKey, "key %q stands twice, first in line %d", clip(key), first.line)
+		if i, twice := n.index[key]; twice {
+			line, _ := n.members[i].at.where()
+			d.errorf(at, codeRepeatedKey, "key %q stands twice, first in line %d", clip(key), line)
 			continue
 		}
-		seen[key] = at
-		n.members = append(n.members, member{key, at, value})
+		n.put(key, at, value)
 	}
 	_, _, ok := d.token()
 	return ok

@@ -82,7 +82,7 @@ func (d *tomlReader) child(n *node, key *unstable.Node, add bool) *node {
 		if add {
 			c.kind = list
 		}
-		n.members = append(n.members, member{name, at, c})
+		n.put(name, at, c)
 	}
 	if add {
 		c.items = append(c.items, &node{kind: object, at: at})
@@ -112,7 +112,7 @@ func (d *tomlReader) keyValue(n *node, e *unstable.Node, depth int) bool {
 		if !ok {
 			return false
 		}
-		n.members = append(n.members, member{string(key.Data), d.place(key), v})
+		n.put(string(key.Data), d.place(key), v)
 	}
 	return true
 }

@@ -43,7 +43,7 @@ func (r *report) yaml(s *source) []*node {
 		at := s.whole()
 		message := err.Error()
 		if load, is := errors.AsType[*yaml.LoadError](err); is {
-			at, message = spot{s, max(load.Mark.Line, 1), max(load.Mark.Column, 1)}, load.Message
+			at, message = spot{file: s, line: max(load.Mark.Line, 1), col: max(load.Mark.Column, 1)}, load.Message
 		}
 		r.errorf(at, codeSyntax, "not YAML: %s", message)
 		return nil
@@ -52,7 +52,7 @@ func (r *report) yaml(s *source) []*node {
 }
 
 func (r *report) yamlNode(s *source, y *yaml.Node) (*node, bool) {
-	n := &node{kind: other, at: spot{s, max(y.Line, 1), max(y.Column, 1)}}
+	n := &node{kind: other, at: spot{file: s, line: max(y.Line, 1), col: max(y.Column, 1)}}
 	if y.Kind == yaml.AliasNode || y.Anchor != "" || y.Style&yaml.TaggedStyle != 0 {
 		r.errorf(n.at, codeAlias, "anchors, aliases and tags are not read here")
 		return nil, false
@@ -96,7 +96,7 @@ func (r *report) yamlNode(s *source, y *yaml.Node) (*node, bool) {
 				r.errorf(key.at, codeRepeatedKey, "key %q stands twice", clip(key.text))
 				return nil, false
 			}
-			n.members = append(n.members, member{key.text, key.at, value})
+			n.put(key.text, key.at, value)
 		}
 	}
 	return n, true
