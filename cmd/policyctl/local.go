@@ -80,25 +80,49 @@ func (a *app) compileFiles(files []string, set map[string]string) (*compiled, er
 	if err != nil {
 		return nil, err
 	}
-	if len(p.findings) > 0 {
-		cli.Findings(a.err, a.painter(a.err), p.findings)
-		return nil, &cli.Exit{Code: cli.ExitRefused}
+	if err := a.refuse(p); err != nil {
+		return nil, err
 	}
-	var doc *policy.Document
+	switch docs := p.policies(); len(docs) {
+	case 0:
+		return nil, errNoPolicy
+	case 1:
+		return p.compile(docs[0], set)
+	default:
+		return nil, severalPolicies(docs)
+	}
+}
+
+var errNoPolicy = errors.New("no policy in the files: want one document of kind " + policy.KindPolicy)
+
+func severalPolicies(docs []*policy.Document) error {
 	var names []string
+	for _, d := range docs {
+		names = append(names, d.Name)
+	}
+	return fmt.Errorf("%d policies in the files (%s): want one", len(names), strings.Join(names, ", "))
+}
+
+// refuse tells the errors of documents, if there are any.
+func (a *app) refuse(p *parsed) error {
+	if len(p.findings) == 0 {
+		return nil
+	}
+	cli.Findings(a.err, a.painter(a.err), p.findings)
+	return &cli.Exit{Code: cli.ExitRefused}
+}
+
+func (p *parsed) policies() (docs []*policy.Document) {
 	for _, d := range p.docs {
 		if d.Kind == policy.KindPolicy {
-			doc = d
-			names = append(names, d.Name)
+			docs = append(docs, d)
 		}
 	}
-	switch len(names) {
-	case 0:
-		return nil, errors.New("no policy in the files: want one document of kind " + policy.KindPolicy)
-	case 1:
-	default:
-		return nil, fmt.Errorf("%d policies in the files (%s): want one", len(names), strings.Join(names, ", "))
-	}
+	return docs
+}
+
+// compile compiles one of the policies.
+func (p *parsed) compile(doc *policy.Document, set map[string]string) (*compiled, error) {
 	out, err := policy.Compile(doc.Resource.GetLandlockPolicy(), policy.CompileOptions{Parameters: set, Fragments: p.fragments, Document: doc})
 	if err != nil {
 		return nil, err

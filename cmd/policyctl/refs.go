@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"strconv"
 	"strings"
 
@@ -96,4 +97,13 @@ func shortDigest(d string) string {
 		return "sha256:" + hex[:12]
 	}
 	return d
+}
+
+// fileHint says what to write instead where a reference that gave an error is the
+// name of a file or folder as well.
+func fileHint(ref, instead string, err error) error {
+	if _, serr := os.Stat(ref); serr != nil || err == nil {
+		return err
+	}
+	return fmt.Errorf("%w (a file or folder of that name is there: %s)", err, instead)
 }

@@ -8,13 +8,13 @@ import (
 	"io"
 	"maps"
 	"os"
+	"slices"
 	"strings"
 
 	apiv1 "policyd.dev/policyd/api/policyd/v1"
 	"policyd.dev/policyd/enforce/profile"
 	"policyd.dev/policyd/internal/cli"
 	"policyd.dev/policyd/internal/errs"
-	"policyd.dev/policyd/internal/policy"
 )
 
 // exitGained is the exit code of diff --semantic when B allows more.
@@ -59,44 +59,105 @@ func (a *app) semanticAnswer(ctx context.Context, args []string, sets []string, 
 	case is:
 		return a.semanticSmackAnswer(args, both, form)
 	}
-	var sides [2]*compiled
-	unused := maps.Clone(set)
-	for i, what := range args {
-		if sides[i], err = a.comparable(ctx, what, set, unused); err != nil {
-			return 0, named(what, err)
+	pairs, err := a.comparisons(ctx, args)
+	if err != nil {
+		return 0, err
+	}
+	if err := unusedValues(pairs, args, set); err != nil {
+		return 0, err
+	}
+	several := &toldSeveral{Equal: true, Policies: []*told{}}
+	for i, p := range pairs {
+		t, err := a.compare(ctx, p, set, abi)
+		if err != nil {
+			return 0, err
+		}
+		several.add(t)
+		if form == cli.Table || form == cli.Wide {
+			if i > 0 && !a.quiet {
+				fmt.Fprintln(a.out)
+			}
+			if err := a.semanticTable(t, form == cli.Wide); err != nil {
+				return 0, err
+			}
 		}
 	}
-	for name := range unused {
-		return 0, cli.Usage(fmt.Errorf("--set %s: neither %s nor %s has that parameter", name, args[0], args[1]))
+	if form == cli.JSON || form == cli.YAML {
+		var v any = several
+		if len(pairs) == 1 && !pairs[0].byName {
+			v = several.Policies[0]
+		}
+		if err := cli.WriteValue(a.out, form, v); err != nil {
+			return 0, err
+		}
+	}
+	switch {
+	case several.Gained:
+		return exitGained, nil
+	case !several.Equal:
+		return cli.ExitRefused, nil
+	}
+	return cli.ExitOK, nil
+}
+
+// compare compares two policies. Where values of parameters are invented, it does
+// so for each of them, and tells of the first with which something is gained, or
+// else of the first with which something differs.
+func (a *app) compare(ctx context.Context, p comparison, set map[string]string, abi int) (best *told, err error) {
+	rounds, err := p.values(set)
+	if err != nil {
+		return nil, err
+	}
+	for _, values := range rounds {
+		t, err := a.compareWith(ctx, p, set, values, abi)
+		if err != nil {
+			return nil, err
+		}
+		if best == nil || t.Gained || best.Equal && !t.Equal {
+			best = t
+		}
+		if t.Gained {
+			break
+		}
+	}
+	for _, v := range best.Parameters {
+		a.note("parameter %s has no value: compared with %s=%s (--set gives another)", v.Name, v.Name, v.Value)
+	}
+	return best, nil
+}
+
+func (a *app) compareWith(ctx context.Context, p comparison, set, values map[string]string, abi int) (*told, error) {
+	var sides [2]*compiled
+	var names [2]string
+	for i, s := range p.sides {
+		c, err := s.compile(ctx, a, s.declared(set, values))
+		if err != nil {
+			return nil, named(s.what, err)
+		}
+		sides[i], names[i] = c, s.title(p.byName)
 	}
 	if abi == 0 {
 		abi = max(sides[0].profile.ABI, sides[1].profile.ABI)
 	}
 	for i, c := range sides {
 		if err := enforceable(c.profile, abi); err != nil {
-			return 0, fmt.Errorf("%s: nothing starts under it on a kernel of ABI %d: %w", args[i], abi, err)
+			return nil, fmt.Errorf("%s: nothing starts under it on a kernel of ABI %d: %w", names[i], abi, err)
 		}
 	}
 	diff, err := profile.Compare(sides[0].profile, sides[1].profile, abi)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	diff.Settings = append(diff.Settings, processSettings(sides)...)
-	t := newTold(args, sides, diff)
-	if form == cli.Table || form == cli.Wide {
-		err = a.semanticTable(t, form == cli.Wide)
+	if p.sides[0].none || p.sides[1].none {
+		diff.Settings = nil // nothing is set where there is no policy
 	} else {
-		err = cli.WriteValue(a.out, form, t)
+		diff.Settings = append(diff.Settings, processSettings(sides)...)
 	}
-	switch {
-	case err != nil:
-		return 0, err
-	case diff.Gains():
-		return exitGained, nil
-	case !diff.Equal():
-		return cli.ExitRefused, nil
+	t := newTold(names, sides, diff)
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		t.Parameters = append(t.Parameters, toldValue{name, values[name]})
 	}
-	return cli.ExitOK, nil
+	return t, nil
 }
 
 // named says which of the two an error is about, unless it says so itself.
@@ -125,54 +186,6 @@ func enforceable(p *profile.Profile, abi int) error {
 	return flat.CheckRefer()
 }
 
-// comparable loads one of the two: a compiled profile by its first byte, YAML from
-// a file or folder, else a version from policyd. Values of parameters that it
-// does not have are left out; those it has are struck from unused.
-func (a *app) comparable(ctx context.Context, what string, set, unused map[string]string) (*compiled, error) {
-	if !isProfileOrFile(what) {
-		kind, ref := splitKind(what)
-		if kind != policy.KindPolicy {
-			return nil, errors.New("a fragment allows nothing by itself: compare policies that include it, or leave out --semantic")
-		}
-		if len(set) > 0 {
-			v, err := a.version(ctx, kind, ref)
-			if err != nil {
-				return nil, err
-			}
-			// By number from here on: the newest version may be another one soon.
-			ref = fmt.Sprintf("%s@%d", v.GetInfo().GetName(), v.GetInfo().GetNumber())
-			set = declared(v.GetResource().GetLandlockPolicy(), set, unused)
-		}
-		return a.fetch(ctx, ref, set, asWritten, true)
-	}
-	compiled, err := a.beginsAsProfile(what)
-	if err != nil {
-		return nil, err
-	}
-	if compiled {
-		return a.readProfile(what)
-	}
-	if len(set) > 0 {
-		// Read once more below: standard input is kept for that.
-		var kept bytes.Buffer
-		in := a.in
-		a.in = io.TeeReader(in, &kept)
-		p, err := a.parse([]string{what})
-		a.in = io.MultiReader(&kept, in)
-		if err != nil {
-			return nil, err
-		}
-		all := map[string]string{}
-		for _, d := range p.docs {
-			maps.Copy(all, declared(d.Resource.GetLandlockPolicy(), set, unused))
-		}
-		if len(p.findings) == 0 {
-			set = all
-		}
-	}
-	return a.compileFiles([]string{what}, set)
-}
-
 func (a *app) version(ctx context.Context, kind, ref string) (*apiv1.Version, error) {
 	ctx, c, cancel, err := a.call(ctx)
 	if err != nil {
@@ -180,18 +193,6 @@ func (a *app) version(ctx context.Context, kind, ref string) (*apiv1.Version, er
 	}
 	defer cancel()
 	return getVersion(ctx, c, kind, ref)
-}
-
-// declared gives the values of parameters that a policy has.
-func declared(p *apiv1.LandlockPolicy, set, unused map[string]string) map[string]string {
-	out := map[string]string{}
-	for _, param := range p.GetSpec().GetParameters() {
-		if v, ok := set[param.GetName()]; ok {
-			out[param.GetName()] = v
-			delete(unused, param.GetName())
-		}
-	}
-	return out
 }
 
 // isProfileOrFile is isFile for names of compiled profiles too.

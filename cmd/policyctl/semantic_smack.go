@@ -59,6 +59,9 @@ func (a *app) smackSides(ctx context.Context, args []string) (sides [2]*policy.C
 	case !is[0] && !is[1]:
 		return sides, false, nil
 	case is[0] != is[1]:
+		if other := args[slices.Index(is[:], false)]; !isProfileOrFile(other) && !hasKind(other) {
+			return sides, false, fmt.Errorf("%s is a LandlockPolicy and the other a SmackPolicy: did you mean smackpolicy/%s?", other, other)
+		}
 		return sides, false, cli.Usage(errors.New("one is a SmackPolicy and the other is not: they cannot be compared"))
 	}
 	for i, what := range args {
@@ -98,14 +101,15 @@ func (a *app) isSmack(what string) (bool, []byte, error) {
 	if err != nil {
 		return false, nil, err
 	}
+	var kinds []string
 	for _, f := range files {
-		for _, kind := range policy.KindsOf(f.GetContent()) {
-			if kind == policy.KindSmack {
-				return true, kept.Bytes(), nil
-			}
-		}
+		kinds = append(kinds, policy.KindsOf(f.GetContent())...)
 	}
-	return false, kept.Bytes(), nil
+	is := slices.Contains(kinds, policy.KindSmack)
+	if is && slices.Contains(kinds, policy.KindPolicy) {
+		return false, nil, fmt.Errorf("kinds %s and %s: want policies of one kind", policy.KindPolicy, policy.KindSmack)
+	}
+	return is, kept.Bytes(), nil
 }
 
 // semanticSmackAnswer compares two Smack policies and gives the exit code.

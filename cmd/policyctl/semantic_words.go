@@ -22,6 +22,26 @@ type told struct {
 	Moves    toldMoves     `json:"moves"`
 	Log      []toldLog     `json:"log"`
 	Settings []toldSetting `json:"settings"`
+	// Values that stand for parameters without one, by name.
+	Parameters []toldValue `json:"parameters"`
+}
+
+type toldValue struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+// toldSeveral is what is told of folders with several policies, by their names.
+type toldSeveral struct {
+	Equal    bool    `json:"equal"`
+	Gained   bool    `json:"gained"`
+	Lost     bool    `json:"lost"`
+	Policies []*told `json:"policies"`
+}
+
+func (s *toldSeveral) add(t *told) {
+	s.Equal, s.Gained, s.Lost = s.Equal && t.Equal, s.Gained || t.Gained, s.Lost || t.Lost
+	s.Policies = append(s.Policies, t)
 }
 
 type toldSide struct {
@@ -121,9 +141,9 @@ type rowOfLayer struct {
 	row, layer int
 }
 
-func newTold(names []string, sides [2]*compiled, d *profile.Comparison) *told {
+func newTold(names [2]string, sides [2]*compiled, d *profile.Comparison) *told {
 	t := &teller{sides: sides}
-	out := &told{ABI: d.ABI, Equal: d.Equal(), Gained: d.Gains(), Lost: d.Loses(), Mount: "unchanged"}
+	out := &told{ABI: d.ABI, Equal: d.Equal(), Gained: d.Gains(), Lost: d.Loses(), Mount: "unchanged", Parameters: []toldValue{}}
 	for i, s := range sides {
 		t.origins[i] = map[rowOfLayer][]*apiv1.Origin{}
 		for _, o := range s.origins {
@@ -131,14 +151,7 @@ func newTold(names []string, sides [2]*compiled, d *profile.Comparison) *told {
 			t.origins[i][k] = append(t.origins[i][k], o)
 		}
 	}
-	sideOf := func(i int) toldSide {
-		s := toldSide{sides[i].name, sides[i].digest}
-		if isProfileOrFile(names[i]) {
-			s.Name = names[i] // two files may hold policies of one name
-		}
-		return s
-	}
-	out.First, out.Second = sideOf(0), sideOf(1)
+	out.First, out.Second = toldSide{names[0], sides[0].digest}, toldSide{names[1], sides[1].digest}
 	for i, p := range d.Paths {
 		out.Paths = append(out.Paths, toldPath{p.Path, t.change(profile.FS, p.Change, d.PathReasons(i))})
 	}
