@@ -263,6 +263,7 @@ func TestKernelAgreesOnOtherProcesses(t *testing.T) {
 		for _, line := range []string{
 			"open P/exe r", "open P/root/etc r", "open P/cwd r", "open P/task/N/exe r", "stat P/exe", "open DIR/link/etc r", "open DIR/link r",
 			"open /proc/self/../N/root r", "open P/status r", "open P/comm r", "open P/task r", "open P/fd rd", "stat P/status", "open /proc/N/../version r",
+			"open P/mem r", "open P/task/N/mem rw", "open P/mem p",
 		} {
 			line = strings.NewReplacer("P/", proc+"/", "N", fmt.Sprint(other.Process.Pid), "DIR", dir).Replace(line)
 			q, err := ParseLine(line)

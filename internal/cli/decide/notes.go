@@ -13,6 +13,7 @@ const (
 	noteSymlinkOut     = "symlink_leads_out"
 	noteSharedInode    = "shared_inode"
 	noteOwnLink        = "own_process"
+	noteTraced         = "traced_file"
 	noteStaleRule      = "rule_on_other_inode"
 	noteReplaceable    = "rule_file_replaceable"
 	noteSkippedRule    = "rule_skipped"
@@ -57,6 +58,7 @@ var noteCodes = []NoteCode{
 	{noteSymlinkOut, "the path as it is written is granted, but a symbolic link leads out of the grant"},
 	{noteSharedInode, "a rule on another path holds here, because both are one inode (hard link, bind mount)"},
 	{noteOwnLink, "the path leads through /proc/self or the like (/dev/stdin, /dev/fd), which is policyctl here and another process in the program asked about"},
+	{noteTraced, "the file shows a process outside of the sandbox, which Landlock keeps from being traced: refused as well, whatever the rules say"},
 	{noteStaleRule, "a rule's path names another inode now than when the rules were bound; the rule stays with the old one"},
 	{noteReplaceable, "a rule is on a file that the policy lets programs replace; a new file of that name is not covered by it"},
 	{noteSkippedRule, "a rule on the way is left out, because its path does not exist and the policy says `missing: skip`"},

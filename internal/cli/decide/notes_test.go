@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"fmt"
 	"os"
 	"regexp"
 	"slices"
@@ -152,6 +153,8 @@ func TestNotes(t *testing.T) {
 	for _, path := range []string{"/proc/self/status", "/dev/../proc/thread-self/comm", "DIR/data/own/etc"} {
 		more(data, "open "+path+" r", Deny, noteOwnLink)
 	}
+
+	more(data, fmt.Sprintf("open /proc/%d/maps r", os.Getppid()), Deny, noteTraced)
 
 	for _, c := range NoteCodes() {
 		if !seen[c.Code] {

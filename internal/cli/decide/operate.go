@@ -81,6 +81,9 @@ func (x *inquiry) look() error {
 	dir := f.kind == profile.Directory
 	switch k := x.op.Kind; k {
 	case profile.OpOpen, profile.OpIoctlDev:
+		if err := x.memory(); err != nil {
+			return err
+		}
 		switch {
 		case x.op.Open&profile.OpenPath != 0:
 		case dir && x.op.Open&opensForWriting != 0:

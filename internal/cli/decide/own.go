@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"syscall"
+
+	"policyd.dev/policyd/enforce/profile"
 )
 
 // eachLink goes the way of a path as path_resolution(7) says and shows f each
@@ -75,4 +77,21 @@ func (x *inquiry) traced(given string, follow bool) error {
 		return err != nil
 	})
 	return err
+}
+
+// tracedFile is a file of proc(5) whose open asks for the right to trace the process.
+var tracedFile = regexp.MustCompile(`^/proc/([0-9]+)(/task/[0-9]+)?/(mem|environ|auxv|maps|smaps|smaps_rollup|numa_maps|pagemap)$`)
+
+// memory refuses the open of what a process outside of the sandbox holds in its memory, as [inquiry.traced] does for
+// links; of the files that show less, the kernel lets those be read who have CAP_PERFMON (may_access_mm in mm/fork.c).
+func (x *inquiry) memory() error {
+	m := tracedFile.FindStringSubmatch(x.old.real)
+	if m == nil || m[1] == fmt.Sprint(os.Getpid()) || x.op.Kind != profile.OpOpen || x.op.Open&profile.OpenPath != 0 || len(x.d.p.Layers) == 0 {
+		return nil
+	}
+	if m[3] == "mem" {
+		return notAsked(x.q.op.Path, "it is the memory of a process outside of the sandbox", syscall.EACCES)
+	}
+	x.a.note(noteTraced, "%s also asks for the right to trace process %s, which is outside of the sandbox: EACCES, but for programs with CAP_PERFMON", x.q.op.Path, m[1])
+	return nil
 }
