@@ -1,5 +1,7 @@
 package smack
 
+import "slices"
+
 // deadLetters gives the letters of a rule that change no decision: what the
 // kernel answers before it looks at rules (smk_access). What has no effect with
 // some letters may have one with others: a rule "X _ rl" allows r and l together,
@@ -45,18 +47,22 @@ func whyDead(subject, object string) string {
 	return "the kernel allows everyone to read and execute, and to lock, the object _"
 }
 
-// Live gives the rules without those that change no decision of the kernel. A
-// rule without access stays.
+// Dead reports whether the rule changes no decision of the kernel. A rule without access is not
+// dead: it says that an older one shall go.
+func (r Rule) Dead() bool {
+	return r.Access != 0 && deadLetters(r.Subject, r.Object, r.Access) == r.Access
+}
+
+// Live gives the rules, those that change no decision of the kernel without access: for these
+// pairs the kernel needs no rule, and one that gives more would be too much.
 func (s *Set) Live() *Set {
-	b := NewSetBuilder()
+	live := &Set{t: s.t, mask: slices.Clone(s.mask)}
+	i := 0
 	for r := range s.All() {
-		if r.Access == 0 || deadLetters(r.Subject, r.Object, r.Access) != r.Access {
-			b.Set(r.Subject, r.Object, r.Access)
+		if r.Dead() {
+			live.mask[i] = 0
 		}
-	}
-	live, err := b.Build()
-	if err != nil { // of fewer labels than s has
-		panic("smack: a part of a set is no set: " + err.Error())
+		i++
 	}
 	return live
 }

@@ -25,11 +25,11 @@ func (s *Set) RuleAt(row int) Rule {
 	return Rule{s.t.label(subject), object, a}
 }
 
-// Dead gives how many rules change no decision of the kernel: those that [Set.Live] leaves out.
+// Dead gives how many rules change no decision of the kernel: those that [Set.Live] leaves without access.
 func (s *Set) Dead() int {
 	n := 0
 	for r := range s.All() {
-		if r.Access != 0 && deadLetters(r.Subject, r.Object, r.Access) == r.Access {
+		if r.Dead() {
 			n++
 		}
 	}

@@ -38,8 +38,14 @@ func TestRows(t *testing.T) {
 			t.Errorf("%q has rows %d to %d", subject, lo, hi)
 		}
 	}
-	if n, live := s.Dead(), s.Live().Len(); n != 3 || live != s.Len()-n {
-		t.Errorf("%d dead rules of %d, %d live", n, s.Len(), live)
+	live := s.Live()
+	if n := s.Dead(); n != 3 || live.Dead() != 0 || live.Len() != s.Len() {
+		t.Errorf("%d dead rules of %d, then %d of %d", n, s.Len(), live.Dead(), live.Len())
+	}
+	for r := range s.All() {
+		if a, ok := live.Lookup(r.Subject, r.Object); !ok || r.Dead() != (a != r.Access) || r.Dead() && a != 0 {
+			t.Errorf("%v became %s", r, a)
+		}
 	}
 	if lo, hi := (&Set{}).SubjectRows("A"); lo != 0 || hi != 0 {
 		t.Error("an empty set has rows")

@@ -22,8 +22,6 @@ type comparison struct {
 	same []smack.Rule
 	// drift are owned pairs that the kernel has otherwise than they were loaded: From is as loaded, To as it is.
 	drift []Change
-	// whole are subjects of which every rule in the kernel goes, with how many, when they are many.
-	whole map[string]int
 
 	w, o *side // of wanted and owned rules; one where these are one set
 }
@@ -126,7 +124,7 @@ func (c *comparison) scan(fs FS, begin func(subject string), each func(r *lineRe
 
 // compare reads the kernel's rules against what is wanted and what is owned.
 func compare(fs FS, want, owned *smack.Set) (*comparison, error) {
-	c := &comparison{changes: Changes{want: want, owned: owned}, whole: map[string]int{}, w: newSide(want)}
+	c := &comparison{changes: Changes{want: want, owned: owned}, w: newSide(want)}
 	w := c.w
 	o := w
 	if owned != want {
@@ -134,32 +132,19 @@ func compare(fs FS, want, owned *smack.Set) (*comparison, error) {
 	}
 	c.o = o
 	var subject string
-	going, staying := 0, 0 // rules of the subject
-	endSubject := func() {
-		if going >= minRevoke && staying == 0 {
-			c.whole[subject] = going
-		}
-		going, staying = 0, 0
-	}
-	begin := func(s string) {
-		endSubject()
-		subject = s
-	}
+	begin := func(s string) { subject = s }
 	err := c.scan(fs, begin, func(r *lineReader, wi, oi int) {
 		if (wi >= 0 && w.is[wi]&rowSeen != 0) || (oi >= 0 && o.is[oi]&rowSeen != 0) {
 			return // shown twice
 		}
 		c.rules++
 		is := uint16(r.access) | rowSeen
-		stays := true
 		switch {
 		case wi >= 0:
 			w.is[wi] = is
 			if oi < 0 {
 				w.is[wi] |= rowForeign
 			}
-			_, to := want.ObjectAt(wi)
-			stays = to != 0
 			if o != w && oi >= 0 {
 				o.is[oi] = is
 			}
@@ -168,23 +153,16 @@ func compare(fs FS, want, owned *smack.Set) (*comparison, error) {
 			// Where policyd said "no access" it loaded nothing that could be its own.
 			if _, had := owned.ObjectAt(oi); had != 0 {
 				o.is[oi] |= rowGoes
-				stays = false
 				break
 			}
 			fallthrough
 		default:
 			c.foreign = append(c.foreign, smack.Rule{Subject: subject, Object: string(r.object), Access: r.access})
 		}
-		if stays {
-			staying++
-		} else {
-			going++
-		}
 	})
 	if err != nil {
 		return nil, err
 	}
-	endSubject()
 	c.collectWanted(w)
 	c.collectOwned(o, o != w)
 	byRule := func(a, b smack.Rule) int {
@@ -221,14 +199,16 @@ func (c *comparison) collectWanted(w *side) {
 		switch {
 		case ch.From == ch.To && foreign:
 			c.same = append(c.same, rule)
+		case ch.To == 0 && foreign && (smack.Rule{Subject: ch.Subject, Object: ch.Object, Access: ch.From}).Dead():
+			// It gives nothing that the kernel does not grant of itself, so there is nothing in the way.
+			rule.Access = ch.From
+			c.same, c.foreign = append(c.same, rule), append(c.foreign, rule)
+			c.kept++
 		case ch.From == ch.To:
 		default:
 			c.changes.list = append(c.changes.list, change{row: uint32(i), from: ch.From, to: ch.To})
 			if foreign {
 				c.conflicts = append(c.conflicts, ch)
-			}
-			if is&rowSeen == 0 {
-				delete(c.whole, rule.Subject) // it gains a rule
 			}
 		}
 	}

@@ -42,14 +42,14 @@ type Report struct {
 	Owned *smack.Set
 
 	Writes  int // write calls
-	Written int // rules written; a revoked subject counts as one
+	Written int // rules written
 	Bytes   int
 	// PutBack says that the load failed and the earlier rules are in force again.
 	PutBack bool
 }
 
 // Load makes the wanted rules those of the kernel, by difference: rules that are owned and no longer wanted go, rules
-// of others stay. Rules that change no decision are left out (smack.Set.Live). owned is what the loads before this one have loaded (Report.Owned), nil for nothing; after a reboot
+// of others stay. Rules that change no decision are not written (smack.Set.Live). owned is what the loads before this one have loaded (Report.Owned), nil for nothing; after a reboot
 // it is nil again, and after an interrupted load it is what [Recover] gives.
 //
 // Nothing is written when nothing changes. Afterwards the kernel's rules are read again and compared. When the kernel
@@ -106,7 +106,7 @@ func Load(ctx context.Context, fs FS, want, owned *smack.Set, o Options) (*Repor
 	}
 	w := &writer{fs: fs}
 	defer w.close()
-	err = w.write(ctx, steps(c.changes.All(), c.changes.Len(), o.Order, c.whole))
+	err = w.write(ctx, steps(c.changes.All(), c.changes.Len(), o.Order))
 	if err == nil {
 		err = c.verify(fs)
 	}
@@ -143,7 +143,7 @@ func (r *Report) putBack(ctx context.Context, fs FS, w *writer, order Order, cau
 	ctx = context.WithoutCancel(ctx)
 	left, err := differing(fs, r.Changes)
 	if err == nil && len(left) > 0 {
-		err = w.write(ctx, steps(slices.Values(left), len(left), order, nil))
+		err = w.write(ctx, steps(slices.Values(left), len(left), order))
 		if err == nil {
 			left, err = differing(fs, r.Changes)
 		}

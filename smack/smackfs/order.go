@@ -32,16 +32,11 @@ func (o Order) middle(c Change) smack.Access {
 	return c.From | c.To
 }
 
-// minRevoke is how many rules of one subject must go to drop them with one write to revoke-subject. Below, rules of no
-// access in a chunk of load2 cost less, and say which rules are meant should somebody load others meanwhile.
-const minRevoke = 128
-
-// steps gives what to write for n changes, in order: rules, or subjects to revoke as rules without an object. A pair that both gains
-// and loses letters is written twice, with the union (or the intersection) first. whole are subjects of which all rules
-// go.
-func steps(changes iter.Seq[Change], n int, order Order, whole map[string]int) iter.Seq[smack.Rule] {
+// steps gives the rules to write for n changes, in order. A pair that both gains and loses letters is written twice, with
+// the union (or the intersection) first. revoke-subject, which is one write for all rules of a subject, has no part in it:
+// it would take those away too that somebody else has loaded since the rules were read.
+func steps(changes iter.Seq[Change], n int, order Order) iter.Seq[smack.Rule] {
 	return func(yield func(smack.Rule) bool) {
-		revoked := ""
 		more := true // there is something for the phase
 		for phase := 0; phase < 2 && more; phase++ {
 			granting := (phase == 0) == (order == GrantsFirst)
@@ -57,11 +52,6 @@ func steps(changes iter.Seq[Change], n int, order Order, whole map[string]int) i
 					return
 				case phase == 0 && c.grants() && c.revokes():
 					r.Access = order.middle(c)
-				case granting || whole[c.Subject] == 0:
-				case c.Subject == revoked:
-					continue
-				default:
-					revoked, r.Object = c.Subject, ""
 				}
 				if !yield(r) {
 					return

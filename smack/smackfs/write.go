@@ -13,10 +13,10 @@ import (
 	"policyd.dev/policyd/smack"
 )
 
-// writer writes rules to load2 and subjects to revoke-subject, in whole-rule chunks that the kernel takes in one write.
+// writer writes rules to load2, in whole-rule chunks that the kernel takes in one write.
 type writer struct {
 	fs    FS
-	open  map[string]File // by name, from the first write on
+	load2 File // from the first write on; it does not move its offset, so that it takes many
 	chunk []byte
 	rules int // in the chunk
 
@@ -24,26 +24,10 @@ type writer struct {
 }
 
 func (w *writer) close() {
-	for _, f := range w.open {
-		f.Close()
+	if w.load2 != nil {
+		w.load2.Close()
 	}
-	w.open = nil
-}
-
-// file gives an open file. Neither load2 nor revoke-subject moves its offset, so that each takes many writes.
-func (w *writer) file(name string) (File, error) {
-	if f, ok := w.open[name]; ok {
-		return f, nil
-	}
-	f, err := w.fs.Open(name, unix.O_WRONLY)
-	if err != nil {
-		return nil, err
-	}
-	if w.open == nil {
-		w.open = map[string]File{}
-	}
-	w.open[name] = f
-	return f, nil
+	w.load2 = nil
 }
 
 // write writes the steps, up to the first error. Before every write it looks whether ctx has ended.
@@ -53,15 +37,6 @@ func (w *writer) write(ctx context.Context, todo iter.Seq[smack.Rule]) error {
 	}
 	w.chunk, w.rules = w.chunk[:0], 0
 	for r := range todo {
-		if r.Object == "" {
-			if err := w.flush(ctx, len(w.chunk)); err != nil {
-				return err
-			}
-			if err := w.revoke(ctx, r.Subject); err != nil {
-				return err
-			}
-			continue
-		}
 		at := len(w.chunk)
 		w.chunk = r.Append(w.chunk)
 		if len(w.chunk) > maxWrite {
@@ -97,13 +72,16 @@ func (w *writer) flush(ctx context.Context, n int) error {
 // put makes one write(2) of whole rules. Should the kernel take less, it goes on at the rule it did not take whole;
 // writing a rule again changes nothing.
 func (w *writer) put(chunk []byte) error {
-	load2, err := w.file(fileLoad2)
-	if err != nil {
-		return err
+	if w.load2 == nil {
+		f, err := w.fs.Open(fileLoad2, unix.O_WRONLY)
+		if err != nil {
+			return err
+		}
+		w.load2 = f
 	}
 	for len(chunk) > 0 {
 		w.writes++
-		n, err := load2.Write(chunk)
+		n, err := w.load2.Write(chunk)
 		if err != nil {
 			return err
 		}
@@ -157,33 +135,15 @@ func (w *writer) bisect(ctx context.Context, chunk []byte) error {
 
 func text(r smack.Rule) string { return r.Subject + " " + r.Object + " " + r.Access.String() }
 
-func (w *writer) revoke(ctx context.Context, subject string) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	f, err := w.file(fileRevoke)
-	if err == nil {
-		w.writes++
-		_, err = f.Write([]byte(subject))
-	}
-	if err != nil {
-		if errors.Is(err, unix.EINVAL) {
-			return fmt.Errorf("%w: subject %q: %w", errs.ErrSmackRefused, subject, err)
-		}
-		return explain(w.fs, err)
-	}
-	w.bytes += len(subject)
-	w.written++
-	return nil
-}
-
 // Revoke takes every rule of a subject away, whoever loaded it, with one write. A label the kernel does not know is no
 // error, and is not made.
 func Revoke(fs FS, subject string) error {
 	if err := smack.CheckLabel(subject); err != nil {
 		return fmt.Errorf("%w: %w", errs.ErrInvalid, err)
 	}
-	w := writer{fs: fs}
-	defer w.close()
-	return w.revoke(context.Background(), subject)
+	err := writeFile(fs, fileRevoke, []byte(subject))
+	if errors.Is(err, unix.EINVAL) {
+		return fmt.Errorf("%w: subject %q: %w", errs.ErrSmackRefused, subject, err)
+	}
+	return explain(fs, err)
 }

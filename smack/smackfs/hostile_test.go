@@ -1,0 +1,133 @@
+package smackfs
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"policyd.dev/policyd/internal/errs"
+	"policyd.dev/policyd/smack"
+)
+
+// hostileTests are loads beside others who do what they like.
+func hostileTests(t *testing.T, fs FS) {
+	t.Run("dead", func(t *testing.T) { testDeadBesideForeign(t, fs) })
+	t.Run("meanwhile", func(t *testing.T) { testMeanwhile(t, fs) })
+	t.Run("built in", func(t *testing.T) { testBuiltInLabels(t, fs) })
+}
+
+func TestHostile(t *testing.T) { hostileTests(t, newModel()) }
+
+// A wanted rule that adds nothing to what the kernel grants of itself is not written, but says that the pair has no more
+// than that: a rule of somebody else with more is in the way as any other.
+func testDeadBesideForeign(t *testing.T, fs FS) {
+	others := rulesOf(t, fs)
+	put(t, fs, "Dead1 _ rwx\n^ Dead1 rw\nDead1 * rt\nDead2 _ rx\nDead1 Dead1 r\n")
+	want := setOf(t, "Dead1 _ rx", "^ Dead1 r", "Dead1 * r", "Dead2 _ r", "Dead1 Dead1 rwx", "Dead1 Dead2 r")
+	withOthers := rulesOf(t, fs)
+	r, err := Load(t.Context(), fs, want, nil, Options{})
+	if !errors.Is(err, errs.ErrSmackForeign) || len(r.Conflicts) != 3 {
+		t.Fatalf("%v, conflicts %v", err, r.Conflicts)
+	}
+	for _, rule := range []string{`"Dead1 _ rwx"`, `"^ Dead1 rw"`, `"Dead1 * rt"`} {
+		if !strings.Contains(err.Error(), rule) {
+			t.Errorf("%s is not named: %v", rule, err)
+		}
+	}
+	same(t, "refused", rulesOf(t, fs), withOthers)
+	// One with no more is in nobody's way, until it is more.
+	r = load(t, fs, setOf(t, "Dead2 _ r"), nil, Options{})
+	if r.Kept != 1 || r.Writes != 0 || r.Owned.Len() != 0 {
+		t.Errorf("harmless: %+v", r)
+	}
+	put(t, fs, "Dead2 _ w\n")
+	if r, err := Load(t.Context(), fs, setOf(t, "Dead2 _ r"), r.Owned, Options{}); !errors.Is(err, errs.ErrSmackForeign) || len(r.Conflicts) != 1 {
+		t.Errorf("changed since: %v, conflicts %v", err, r.Conflicts)
+	}
+	put(t, fs, "Dead2 _ rx\n")
+	r = load(t, fs, want, nil, Options{Adopt: true})
+	same(t, "adopted", rulesOf(t, fs), union(others, pairs(setOf(t, "Dead2 _ rx", "Dead1 Dead1 r", "Dead1 Dead2 r"))))
+	// What is of no effect and somebody else's stays so, and is listed.
+	foreign := map[string]bool{}
+	for _, rule := range r.Foreign {
+		foreign[text(rule)] = true
+	}
+	if !foreign["Dead2 _ rx"] || !foreign["Dead1 Dead1 r"] {
+		t.Errorf("foreign %v", r.Foreign)
+	}
+	put(t, fs, "Dead2 _ -\nDead1 Dead1 -\n")
+	load(t, fs, &smack.Set{}, r.Owned, Options{})
+	same(t, "unloaded", rulesOf(t, fs), others)
+}
+
+// Rules that others add while policyd writes are not its own: what goes is what was read, nothing else.
+func testMeanwhile(t *testing.T, fs FS) {
+	others := rulesOf(t, fs)
+	var rules []string
+	for i := range 300 {
+		rules = append(rules, fmt.Sprintf("Mean1 Mean%d r", 100+i))
+	}
+	for _, order := range []Order{GrantsFirst, RevokesFirst} {
+		owned := load(t, fs, setOf(t, rules...), nil, Options{}).Owned
+		h := &hookFS{FS: fs, hook: func(n int, _ string, p []byte) ([]byte, error) {
+			put(t, fs, fmt.Sprintf("Mean1 MeanNew%d rw\nMeanNew Mean1 %s\n", n, []string{"r", "rwx"}[n%2]))
+			return p, nil
+		}}
+		r := load(t, h, setOf(t, "Mean2 Mean1 r"), owned, Options{Order: order})
+		if r.Writes == 0 {
+			t.Fatal("nothing was written")
+		}
+		now := rulesOf(t, fs)
+		for n := range r.Writes {
+			if a := now[fmt.Sprintf("Mean1 MeanNew%d", n)]; a != smack.Read|smack.Write {
+				t.Errorf("%s: the rule that somebody made at write %d of %d is %s", order, n, r.Writes, a)
+			}
+			put(t, fs, fmt.Sprintf("Mean1 MeanNew%d -\nMeanNew Mean1 -\n", n))
+		}
+		load(t, fs, &smack.Set{}, r.Owned, Options{})
+		same(t, "unloaded", rulesOf(t, fs), others)
+	}
+}
+
+// Rules on the labels that every kernel has are loaded and answered as package smack decides.
+func testBuiltInLabels(t *testing.T, fs FS) {
+	others := rulesOf(t, fs)
+	b := smack.NewSetBuilder()
+	labels := []string{"_", "^", "*", "?", "@", "Built", "Built2"}
+	n := 1
+	for _, s := range labels {
+		for _, o := range labels {
+			n = n*37 + 11
+			b.Set(s, o, smack.Access(n)&smack.AllAccess&^smack.Bringup)
+		}
+	}
+	want, err := b.Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for pair := range others { // of other tests
+		s, o, _ := strings.Cut(pair, " ")
+		if _, ok := want.Lookup(s, o); ok {
+			put(t, fs, pair+" -\n")
+			delete(others, pair)
+		}
+	}
+	r := load(t, fs, want, nil, Options{})
+	for _, s := range labels {
+		for _, o := range labels {
+			for a := smack.Access(1); a < smack.Bringup; a++ {
+				q := smack.Query{Subject: s, Object: o, Access: a}
+				got, err := Ask(fs, q)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if d := want.Decide(q, smack.Kernel{}); d.Allowed != got.Allowed {
+					t.Fatalf("%v: the kernel says %v, decided: %s", q, got, d)
+				}
+			}
+		}
+	}
+	load(t, fs, &smack.Set{}, r.Owned, Options{})
+	same(t, "unloaded", rulesOf(t, fs), others)
+}
