@@ -30,7 +30,9 @@ type Command struct {
 	TTY bool
 
 	SmackLabel string // empty: as policyd
-	Group      Group  // where descendants are held; nil: nowhere
+	// SmackRelabel are labels of which the program may take one, once, without privilege. It wants a SmackLabel.
+	SmackRelabel []string
+	Group        Group // where descendants are held; nil: nowhere
 
 	// StatusFile is where a supervisor writes the exit status, so that it is
 	// known after a restart of policyd; see ReadStatusFile. Unused by cgroups.

@@ -4,12 +4,13 @@ package spawn
 // each fail in turn and sees that nothing was started. What happens between fork
 // and exec is one step here; the test breaks its system calls one by one.
 const (
-	stepDir        = "open_dir"     // the working directory
-	stepUnshareFS  = "unshare_fs"   // a umask of the thread's own
-	stepUmask      = "umask"        //
-	stepSmackOpen  = "smack_open"   // /proc/thread-self/attr/smack/current
-	stepSmackWrite = "smack_write"  //
-	stepSmackRead  = "smack_read"   // what the kernel made of it
+	stepDir        = "open_dir"    // the working directory
+	stepUnshareFS  = "unshare_fs"  // a umask of the thread's own
+	stepUmask      = "umask"       //
+	stepSmackOpen  = "smack_open"  // /proc/thread-self/attr/smack/current
+	stepSmackWrite = "smack_write" //
+	stepSmackRead  = "smack_read"  // what the kernel made of it
+	stepRelabel    = "smack_relabel"
 	stepNoNewPrivs = "no_new_privs" // named by enforce/landlock
 	stepRestrict   = "restrict_self"
 	stepFork       = "fork"
@@ -22,7 +23,7 @@ const (
 
 // steps is the fault table.
 var steps = []string{
-	stepDir, stepUnshareFS, stepUmask, stepSmackOpen, stepSmackWrite, stepSmackRead, stepNoNewPrivs, stepRestrict,
+	stepDir, stepUnshareFS, stepUmask, stepSmackOpen, stepSmackWrite, stepSmackRead, stepRelabel, stepNoNewPrivs, stepRestrict,
 	stepFork, stepStop, stepExitKill, stepLimits, stepDetach, stepPoll,
 }
 

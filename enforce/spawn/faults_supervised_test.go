@@ -139,7 +139,7 @@ func TestSupervisedFaultTable(t *testing.T) {
 				withFault(t, nil)
 				cmd, ran, tag := supervisedFaultCommand(t, faultyGroup(t, "step:"+name))
 				if strings.HasPrefix(name, "smack") {
-					cmd.SmackLabel = "_"
+					cmd.SmackLabel, cmd.SmackRelabel = "_", []string{"_"}
 					if _, err := os.Stat(smackCurrent); err != nil && name != stepSmackOpen {
 						t.Skip("the kernel has no Smack: the step before fails by itself, see TestNoSmack")
 					}

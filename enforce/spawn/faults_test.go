@@ -100,7 +100,7 @@ func TestFaultTable(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				cmd, ran := faultCommand(t)
 				if smack(name) {
-					cmd.SmackLabel = "_"
+					cmd.SmackLabel, cmd.SmackRelabel = "_", []string{"_"}
 					if _, err := os.Stat(smackCurrent); err != nil && name != stepSmackOpen {
 						t.Skip("the kernel has no Smack: the step before fails by itself, see TestNoSmack")
 					}
@@ -277,99 +277,4 @@ func TestRanInVain(t *testing.T) {
 			}
 		}
 	})
-}
-
-// TestNoSmack: a label on a kernel without Smack starts nothing.
-func TestNoSmack(t *testing.T) {
-	if _, err := os.Stat(smackCurrent); err == nil {
-		t.Skip("the kernel has Smack")
-	}
-	cmd, ran := faultCommand(t)
-	cmd.SmackLabel = "Web"
-	_, err := newTestSpawner(t, 1).Start(cmd, faultPolicy(t))
-	if !errors.Is(err, errs.ErrSmackUnavailable) || ran() {
-		t.Errorf("error %v, ran %v", err, ran())
-	}
-}
-
-// TestSmackLabel: the child has the label, policyd keeps its own.
-func TestSmackLabel(t *testing.T) {
-	testkernel.Each(t, testkernel.Landlock|testkernel.Smack, func(t *testing.T) {
-		own, err := os.ReadFile(smackCurrent)
-		if err != nil {
-			t.Fatal(err)
-		}
-		cmd := sh("cat /proc/self/attr/current")
-		cmd.SmackLabel = "_"
-		s := newTestSpawner(t, 1)
-		rs := openPolicy(t, support(t))
-		if out, st := output(t, s, cmd, rs); st.Code != 0 || strings.TrimRight(out, "\n\x00") != "_" {
-			t.Errorf("%q %+v", out, st)
-		}
-		cmd = sh("true")
-		cmd.SmackLabel = "no/such label"
-		if _, err := s.Start(cmd, rs); !errors.Is(err, errs.ErrSmackUnavailable) {
-			t.Errorf("a bad label: %v", err)
-		}
-		testSmackExec(t, s, rs)
-		if now, _ := os.ReadFile(smackCurrent); string(now) != string(own) {
-			t.Errorf("policyd's label was %q and is %q", own, now)
-		}
-	})
-}
-
-// testSmackExec: a program with a SMACK64EXEC starts under that label alone, and the refusal says so. A script's
-// attribute counts, its interpreter's does not.
-func testSmackExec(t *testing.T, s *Spawner, rs *landlock.Rulesets) {
-	dir := t.TempDir()
-	prog := filepath.Join(dir, "prog")
-	interp := filepath.Join(dir, "sh")
-	sh, err := os.ReadFile("/bin/sh")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(interp, sh, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(prog, []byte("#!"+interp+"\n:\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	for _, tc := range []struct {
-		name, onProg, onInterp, label string
-		refused                       bool
-	}{
-		{name: "no attribute"},
-		{name: "another label", onProg: "Other", refused: true},
-		{name: "another than asked", onProg: "Other", label: "^", refused: true},
-		{name: "the own label", onProg: "_"},
-		{name: "the label asked", onProg: "^", label: "^"},
-		{name: "of the interpreter", onInterp: "Other"},
-	} {
-		for path, label := range map[string]string{prog: tc.onProg, interp: tc.onInterp} {
-			_ = unix.Removexattr(path, "security.SMACK64EXEC")
-			if label == "" {
-				continue
-			}
-			if err := unix.Setxattr(path, "security.SMACK64EXEC", []byte(label), 0); err != nil {
-				t.Fatal(err)
-			}
-		}
-		cmd := &Command{Path: prog, SmackLabel: tc.label}
-		child, err := s.Start(cmd, rs)
-		if child != nil {
-			if st, err := child.Wait(t.Context()); err != nil || st.Code != 0 {
-				t.Errorf("%s: %+v, %v", tc.name, st, err)
-			}
-			child.Close()
-		}
-		if (err != nil) != tc.refused {
-			t.Errorf("%s: %v", tc.name, err)
-		}
-		if tc.refused && (!errors.Is(err, errs.ErrProgramRefused) || !strings.Contains(err.Error(), `SMACK64EXEC is "Other"`)) {
-			t.Errorf("%s: %v", tc.name, err)
-		}
-	}
 }

@@ -19,6 +19,7 @@ func (g *supervisedGroup) handOver(conn *os.File, cmd *Command, rs *landlock.Rul
 	req := startRequest{
 		Path: cmd.Path, Argv: cmd.Argv, Env: cmd.Env, Dir: cmd.Dir, Credential: cmd.Credential, Umask: cmd.Umask,
 		Limits: cmd.Limits, TTY: cmd.TTY, SmackLabel: cmd.SmackLabel, StatusFile: cmd.StatusFile,
+		SmackRelabel: cmd.SmackRelabel,
 	}
 	for _, l := range rs.FDs() {
 		req.Layers = append(req.Layers, layerRequest{l.Name, l.Flags})

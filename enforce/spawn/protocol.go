@@ -32,6 +32,8 @@ type startRequest struct {
 	SmackLabel string
 	StatusFile string
 	Layers     []layerRequest
+
+	SmackRelabel []string
 }
 
 type layerRequest struct {

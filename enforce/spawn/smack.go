@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -48,6 +50,48 @@ func setSmackLabel(label string) error {
 	}
 	if got := bytes.TrimRight(buf[:n], "\n\x00"); string(got) != label {
 		return fmt.Errorf("%w: asked for label %q and got %q", errs.ErrSmackUnavailable, label, got)
+	}
+	return nil
+}
+
+const smackRelabelSelf = "/sys/fs/smackfs/relabel-self"
+
+// setSmackRelabel gives the calling thread, which has the label, a list of labels
+// of which it may take one without privilege, and reads it back. The child
+// inherits it, also through exec.
+//
+// It comes after the label, since the kernel forgets the list when a thread's
+// label changes (do_setattr in smack_lsm.c). So the privilege is asked of the new
+// label: with an onlycap that leaves it out, no list can be given.
+func setSmackRelabel(label string, labels []string) error {
+	if len(labels) == 0 {
+		return nil
+	}
+	for _, l := range labels {
+		if err := smack.CheckLabel(l); err != nil {
+			return fmt.Errorf("%w: %w", errs.ErrSmackUnavailable, err)
+		}
+	}
+	if err := step(stepRelabel); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(smackRelabelSelf, os.O_RDWR, 0)
+	if err != nil {
+		return fmt.Errorf("%w: the labels that label %q may take: %w", errs.ErrSmackUnavailable, label, err)
+	}
+	defer f.Close()
+	if _, err := f.WriteString(strings.Join(labels, " ")); errors.Is(err, unix.EPERM) {
+		return fmt.Errorf("%w: relabelSelf cannot be given to label %q: CAP_MAC_ADMIN is missing, or onlycap does not name the label: %w", errs.ErrSmackUnavailable, label, err)
+	} else if err != nil {
+		return fmt.Errorf("%w: the labels that label %q may take: %w", errs.ErrSmackUnavailable, label, err)
+	}
+	b, err := os.ReadFile(smackRelabelSelf)
+	if err != nil {
+		return fmt.Errorf("%w: reading back the labels that label %q may take: %w", errs.ErrSmackUnavailable, label, err)
+	}
+	want := slices.Compact(slices.Sorted(slices.Values(labels)))
+	if got := slices.Compact(slices.Sorted(slices.Values(strings.Fields(string(b))))); !slices.Equal(got, want) {
+		return fmt.Errorf("%w: label %q should be able to take %q and got %q", errs.ErrSmackUnavailable, label, want, got)
 	}
 	return nil
 }

@@ -139,6 +139,9 @@ func (j *job) confine() error {
 		if err := setSmackLabel(j.cmd.SmackLabel); err != nil {
 			return err
 		}
+		if err := setSmackRelabel(j.cmd.SmackLabel, j.cmd.SmackRelabel); err != nil {
+			return err
+		}
 	}
 	return j.rs.RestrictThreadStep(fault)
 }

@@ -83,7 +83,7 @@ func (req *startRequest) start() (*Child, error) {
 	defer rs.Release()
 	cmd := &Command{
 		Path: req.Path, Argv: req.Argv, Env: req.Env, Dir: req.Dir, Credential: req.Credential, Umask: req.Umask,
-		Limits: req.Limits, TTY: req.TTY, SmackLabel: req.SmackLabel, Stdin: stdio[0], Stdout: stdio[1], Stderr: stdio[2],
+		Limits: req.Limits, TTY: req.TTY, SmackLabel: req.SmackLabel, SmackRelabel: req.SmackRelabel, Stdin: stdio[0], Stdout: stdio[1], Stderr: stdio[2],
 	}
 	if err := cmd.check(); err != nil {
 		return nil, err
