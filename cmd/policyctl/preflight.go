@@ -25,6 +25,8 @@ type preflightAnswer struct {
 	Command string `json:"command"` // as it was given
 	*preflight.Result
 	Missing []preflight.Rules `json:"missing"` // rules to add
+	// With the fragment made for a missing interpreter; [] when there is none.
+	Suggested []preflight.Rules `json:"suggested"`
 }
 
 // preflightFlags are the flags beyond those of a decision.
@@ -37,18 +39,22 @@ type preflightFlags struct {
 func newPreflight(a *app) *cobra.Command {
 	o := &preflightFlags{}
 	cmd := &cobra.Command{
-		Use:   "preflight REF|-f FILE|--profile FILE [flags] -- PROGRAM [ARGUMENT...]",
+		Use:   "preflight [REF|-f FILE|--profile FILE] [flags] -- PROGRAM [ARGUMENT...]",
 		Short: "Say what a program needs to start, and whether a policy grants it",
 		Long: "preflight finds, without running anything, what the kernel and the loader open before a program's\n" +
 			"main function: the program (along PATH, as run and exec do), the interpreters of #! lines (and what\n" +
 			"env finds for them), the ELF loader, its cache, and all shared libraries, by the rules of ld.so(8) or\n" +
 			"of musl. For each it says whether the policy grants it here and now, and it ends with the rules that\n" +
-			"are missing, to be pasted into the policy.\n\n" +
-			"The environment is that of run: --env adds to it. What a program opens once it runs is not looked\n" +
+			"are missing, to be merged into the policy's spec. Where an interpreter is refused that a shipped\n" +
+			"fragment is made for, the rules with the fragment come first. Without a policy it lists the needs,\n" +
+			"and the rules that grant them.\n\n" +
+			"The environment is that of run: --env adds to it. A note tells when exec, which has the caller's\n" +
+			"PATH, finds another program. What a program opens once it runs is not looked\n" +
 			"at: plugins and other libraries it loads itself, name services, locales, modules, data.\n\n" +
 			"Exit code 0: it starts, 1: something it needs is refused or not there, 2: no answer (wrong usage, no\n" +
 			"such program, nothing would start at all, or not all of its needs can be known).",
-		Example: "  policyctl preflight web -- nginx -g 'daemon off;'\n" +
+		Example: "  policyctl preflight -- git status\n" +
+			"  policyctl preflight web -- nginx -g 'daemon off;'\n" +
 			"  policyctl preflight -f ci.yaml --set src=$PWD -- ./build.sh\n" +
 			"  policyctl preflight -f app.yaml --env LD_LIBRARY_PATH=/opt/app/lib -o json -- /opt/app/bin/app",
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -59,6 +65,12 @@ func newPreflight(a *app) *cobra.Command {
 			if len(before) > 1 {
 				return fmt.Errorf("%q before -- is too much: want REF", before[1])
 			}
+			if o.without(before) {
+				if len(o.sets) > 0 {
+					return errors.New("--set: there is no policy that has parameters")
+				}
+				return nil
+			}
 			_, _, err = o.split(cmd, args)
 			return err
 		},
@@ -68,6 +80,13 @@ func newPreflight(a *app) *cobra.Command {
 			form, err := cli.ParseFormat(a.output, cli.Table, cli.Wide, cli.JSON, cli.YAML)
 			if err != nil {
 				return err
+			}
+			if o.without(args[:cmd.ArgsLenAtDash()]) {
+				answer, err := o.preflight(&compiled{}, nil, args[0])
+				if err != nil {
+					return cli.Usage(err)
+				}
+				return a.tellPreflight(form, answer)
 			}
 			ref, program, err := o.split(cmd, args)
 			if err != nil {
@@ -82,7 +101,7 @@ func newPreflight(a *app) *cobra.Command {
 					return err
 				}
 			}
-			answer, err := o.preflight(c, d, program[0])
+			answer, err := o.preflight(c, preflight.By(d), program[0])
 			if err != nil {
 				// It cannot be said whether the policy lets it start: no answer.
 				return cli.Usage(err)
@@ -104,6 +123,11 @@ func newPreflight(a *app) *cobra.Command {
 	return cmd
 }
 
+// without tells that no policy is given.
+func (o *preflightFlags) without(before []string) bool {
+	return len(before) == 0 && len(o.files) == 0 && o.profile == ""
+}
+
 // fetchProcess gets what a stored policy sets of the process.
 func (a *app) fetchProcess(cmd *cobra.Command, c *compiled) error {
 	ctx, client, cancel, err := a.call(cmd.Context())
@@ -119,7 +143,7 @@ func (a *app) fetchProcess(cmd *cobra.Command, c *compiled) error {
 	return nil
 }
 
-func (o *preflightFlags) preflight(c *compiled, d *decide.Decider, program string) (*preflightAnswer, error) {
+func (o *preflightFlags) preflight(c *compiled, grants preflight.Grants, program string) (*preflightAnswer, error) {
 	env, err := runEnvironment(o.user, false, o.env)
 	if err != nil {
 		return nil, err
@@ -136,14 +160,21 @@ func (o *preflightFlags) preflight(c *compiled, d *decide.Decider, program strin
 		return nil, err
 	}
 	path, err := spawn.LookPathAs(as, program, env, dir)
+	byExec := o.byExec(c, program, path, dir)
+	if err != nil {
+		if byExec != "" {
+			err = fmt.Errorf("%w (%s)", err, byExec)
+		}
+		return nil, err
+	}
+	res, err := preflight.Find(path, preflight.Options{Env: env, Dir: dir, Grants: grants})
 	if err != nil {
 		return nil, err
 	}
-	res, err := preflight.Find(path, preflight.Options{Env: env, Dir: dir, Grants: preflight.By(d)})
-	if err != nil {
-		return nil, err
+	if byExec != "" {
+		res.Notes = append([]preflight.Note{{Code: "exec-path", Text: byExec}}, res.Notes...)
 	}
-	answer := &preflightAnswer{Policy: c.name, Command: program, Result: res, Missing: []preflight.Rules{}}
+	answer := &preflightAnswer{Policy: c.name, Command: program, Result: res, Missing: []preflight.Rules{}, Suggested: []preflight.Rules{}}
 	if res.AllGranted() {
 		return answer, nil
 	}
@@ -158,8 +189,31 @@ func (o *preflightFlags) preflight(c *compiled, d *decide.Decider, program strin
 	if err != nil {
 		return nil, err
 	}
-	answer.Missing, err = res.Missing(fragments)
+	if answer.Missing, err = res.Missing(fragments); err != nil {
+		return nil, err
+	}
+	answer.Suggested, err = res.Suggested(fragments)
 	return answer, err
+}
+
+// byExec says what exec would start instead of the program that run finds; "" when
+// it is the same.
+func (o *preflightFlags) byExec(c *compiled, program, path, dir string) string {
+	if _, set := c.process.GetEnvironment()["PATH"]; set || o.user != "" || strings.Contains(program, "/") {
+		return ""
+	}
+	for _, e := range o.env {
+		if name, _, _ := strings.Cut(e, "="); name == "PATH" {
+			return "" // the one to look along was said
+		}
+	}
+	switch other, err := spawn.LookPath(program, os.Environ(), dir); {
+	case err != nil && path != "":
+		return "exec, which has the PATH of its caller, would not find " + program + " along this one"
+	case err == nil && other != path:
+		return "exec, which has the PATH of its caller, would start " + other + ": ask for that with --env PATH"
+	}
+	return ""
 }
 
 // credential is for looking along PATH as another user, which root alone can.
@@ -212,7 +266,14 @@ func (a *app) tellPreflight(form cli.Format, v *preflightAnswer) error {
 	case !v.Known:
 		word = p.Paint("may start", cli.Yellow) + ", but not all that it needs is known (see the notes)"
 	}
-	fmt.Fprintf(a.out, "%s: %s %s\n", cli.Clean(v.Policy), cli.Clean(v.Program), word)
+	if v.Policy == "" {
+		if v.Starts && v.Known {
+			word = "needs to start:"
+		}
+		fmt.Fprintf(a.out, "%s %s\n", cli.Clean(v.Program), word)
+	} else {
+		fmt.Fprintf(a.out, "%s: %s %s\n", cli.Clean(v.Policy), cli.Clean(v.Program), word)
+	}
 	if a.quiet {
 		return result
 	}
@@ -220,17 +281,34 @@ func (a *app) tellPreflight(form cli.Format, v *preflightAnswer) error {
 	if err := a.needs(form == cli.Wide, v.Needs); err != nil {
 		return err
 	}
-	if len(v.Missing) > 0 {
-		fmt.Fprint(a.out, "\nMissing, to be pasted into the policy's spec:\n\n")
-		for line := range strings.Lines(preflight.Text(v.Missing)) {
-			fmt.Fprintln(a.out, cli.Clean(strings.TrimSuffix(line, "\n")))
-		}
-	}
+	a.tellRules(v)
 	fmt.Fprintln(a.out)
 	for _, n := range v.Notes {
 		fmt.Fprintf(a.out, "note: %s\n", cli.Clean(n.Text))
 	}
 	return result
+}
+
+// tellRules prints what to add to the policy.
+func (a *app) tellRules(v *preflightAnswer) {
+	title := "Missing, to be merged into the policy's spec (layers of one name into one)"
+	if v.Policy == "" {
+		title = "Rules for the spec of a policy"
+	}
+	show := func(rules []preflight.Rules) {
+		for line := range strings.Lines(preflight.Text(rules)) {
+			fmt.Fprintln(a.out, cli.Clean(strings.TrimSuffix(line, "\n")))
+		}
+	}
+	if len(v.Suggested) > 0 {
+		fmt.Fprintf(a.out, "\n%s, with the\nfragment for what the interpreter opens once it runs too:\n\n", title)
+		show(v.Suggested)
+		title = "Or the least with which it starts"
+	}
+	if len(v.Missing) > 0 {
+		fmt.Fprintf(a.out, "\n%s:\n\n", title)
+		show(v.Missing)
+	}
 }
 
 // needs is the table of what is needed.
@@ -251,6 +329,9 @@ func (a *app) needs(wide bool, needs []preflight.Need) error {
 		}
 		var why []string
 		for _, l := range n.Layers {
+			if n.Verdict == preflight.Needed {
+				break // nobody refuses it
+			}
 			why = append(why, l.Layer+": "+strings.Join(l.Missing, ", "))
 		}
 		if n.Problem != "" {

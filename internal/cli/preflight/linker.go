@@ -144,7 +144,7 @@ func (l *linker) load(name string, by *loaded, required bool, all candidates) {
 		}
 	}
 	n := l.s.add(need)
-	if !required && n.Verdict != Granted {
+	if !required && !n.opens() {
 		return // a preload that is left out
 	}
 	x := &loaded{object: a.object, path: a.path, origin: filepath.Dir(a.path), names: []string{name}, id: a.id, by: by}
@@ -210,7 +210,7 @@ func (s *search) loaderFile(path, by string, max int64) (content []byte, granted
 	n := s.add(Need{Kind: LoaderFile, Name: path, Path: path, By: by, access: readRights})
 	if err != nil {
 		s.note("unreadable", "%v", fmt.Errorf("%s: %w", path, err))
-		return nil, n.Verdict == Granted, true
+		return nil, n.opens(), true
 	}
-	return b, n.Verdict == Granted, true
+	return b, n.opens(), true
 }

@@ -30,6 +30,7 @@ const (
 	NotFound    = "not_found"    // nowhere on this host: no policy mends that
 	Unusable    = "unusable"     // damaged, or of another architecture
 	NotMediated = "not_mediated" // Landlock does not refuse it
+	Needed      = "needed"       // there is no policy that was asked
 )
 
 // Need is a file that the start of a program opens. Its JSON names are an interface.
@@ -42,7 +43,7 @@ type Need struct {
 	Rights   []string  `json:"rights"`   // that the kernel asks for
 	Required bool      `json:"required"` // without it nothing starts
 	Verdict  string    `json:"verdict"`
-	Layers   []Refusal `json:"layers"` // those that refuse
+	Layers   []Refusal `json:"layers"` // those that refuse; NoPolicy of what is needed
 	Problem  string    `json:"problem"`
 
 	access profile.Access
@@ -76,8 +77,11 @@ type Grants func(path string, rights profile.Access) ([]Refusal, error)
 type Options struct {
 	Env    []string // NAME=VALUE
 	Dir    string   // working directory, absolute
-	Grants Grants
+	Grants Grants   // nil when no policy is asked
 }
+
+// NoPolicy is the layer of what no policy was asked about.
+const NoPolicy = "app"
 
 // ErrCannotStart is returned where no policy would let the program start: it is
 // no program, of another architecture, or interpreted in a circle.
@@ -125,6 +129,9 @@ func (s *search) decide(path string, access profile.Access) []Refusal {
 	if err != nil {
 		real = path
 	}
+	if s.o.Grants == nil {
+		return nil // each library is looked for as if it may be opened
+	}
 	refused, err := s.o.Grants(real, access)
 	if err != nil {
 		s.fail(fmt.Errorf("%s: %w", path, err))
@@ -162,6 +169,8 @@ func (s *search) add(n Need) *Need {
 		n.Verdict = Granted
 		if refused := s.decide(n.Path, n.access); len(refused) > 0 {
 			n.Verdict, n.Layers = Refused, refused
+		} else if s.o.Grants == nil {
+			n.Verdict, n.Layers = Needed, []Refusal{{NoPolicy, profile.FS.Names(n.access)}}
 		}
 	}
 	if n.Path != "" {
@@ -228,16 +237,19 @@ func (s *search) directory() error {
 	return nil
 }
 
-// AllGranted tells whether nothing was refused, vital or not.
+// opens tells that it is there, and no policy refuses it.
+func (n *Need) opens() bool { return n.Verdict == Granted || n.Verdict == Needed }
+
+// AllGranted tells whether no rule is missing, vital or not.
 func (r *Result) AllGranted() bool {
-	return !slices.ContainsFunc(r.Needs, func(n Need) bool { return n.Verdict == Refused })
+	return !slices.ContainsFunc(r.Needs, func(n Need) bool { return len(n.Layers) > 0 })
 }
 
 // starts sums the needs up.
 func (s *search) starts() bool {
 	for i := range s.res.Needs {
 		n := &s.res.Needs[i]
-		if n.Required && n.Verdict != Granted && n.Verdict != NotMediated {
+		if n.Required && !n.opens() && n.Verdict != NotMediated {
 			return false
 		}
 	}

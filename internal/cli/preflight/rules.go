@@ -71,7 +71,67 @@ func Fragments(grants func(*profile.Profile) (Grants, error)) ([]Fragment, error
 // Missing gives the least rules that would grant what was refused, by layer in
 // the order of the refusals: files, never their folders.
 func (r *Result) Missing(fragments []Fragment) ([]Rules, error) {
-	rules := []Rules{}
+	rules, others, err := r.rules(fragments, "")
+	for _, note := range others {
+		if !slices.Contains(r.Notes, note) {
+			r.Notes = append(r.Notes, note)
+		}
+	}
+	return rules, err
+}
+
+// Suggested gives the rules with the fragment that is made for a refused
+// interpreter, which grants what that opens once it runs too; none where there is
+// no such fragment.
+func (r *Result) Suggested(fragments []Fragment) ([]Rules, error) {
+	var best *Fragment
+	most := 0
+	for i := range fragments {
+		f := &fragments[i]
+		n, err := r.interpreters(f)
+		if err != nil {
+			return nil, err
+		}
+		if n > most || n == most && n > 0 && len(f.own) < len(best.own) {
+			best, most = f, n
+		}
+	}
+	if best == nil {
+		return []Rules{}, nil
+	}
+	rules, _, err := r.rules(fragments, best.Name)
+	return rules, err
+}
+
+// interpreters counts the refused interpreters that a fragment is made for. env
+// is none: it is what finds one.
+func (r *Result) interpreters(f *Fragment) (count int, err error) {
+	if f.Name == Base {
+		return 0, nil
+	}
+	for i := range r.Needs {
+		n := &r.Needs[i]
+		name := path.Base(n.Path)
+		is := n.Kind == Interpreter && name != "env" || n.Kind == Program && path.Base(n.By) == "env" ||
+			n.Kind == Program && strings.HasPrefix(name, path.Base(f.Name))
+		if !is || len(n.Layers) == 0 || !f.own[n.Path] && !f.own[n.Real] {
+			continue
+		}
+		refused, err := f.Grants(n.Path, n.access)
+		if err != nil {
+			return 0, fmt.Errorf("fragment %s: %w", f.Name, err)
+		}
+		if len(refused) == 0 {
+			count++
+		}
+	}
+	return count, nil
+}
+
+// rules gives the rules that grant what was refused, with the fragment first for
+// all that it grants; others are notes on the other fragments.
+func (r *Result) rules(fragments []Fragment, first string) (rules []Rules, others []Note, err error) {
+	rules = []Rules{}
 	for i := range r.Needs {
 		n := &r.Needs[i]
 		for _, refusal := range n.Layers {
@@ -80,53 +140,57 @@ func (r *Result) Missing(fragments []Fragment) ([]Rules, error) {
 				at = len(rules)
 				rules = append(rules, Rules{Layer: refusal.Layer, Include: []string{}, Paths: []PathRule{}})
 			}
-			if err := r.missing(&rules[at], n, refusal.Missing, fragments); err != nil {
-				return nil, err
+			notes, err := rules[at].add(n, refusal.Missing, fragments, first)
+			if err != nil {
+				return nil, nil, err
 			}
+			others = append(others, notes...)
 		}
 	}
-	return rules, nil
+	return rules, others, nil
 }
 
-func (r *Result) missing(rules *Rules, n *Need, rights []string, fragments []Fragment) error {
+func (rules *Rules) add(n *Need, rights []string, fragments []Fragment, first string) (others []Note, err error) {
 	access := profile.Access(0)
 	for _, name := range rights {
 		right, ok := profile.RightByName(profile.FS, name)
 		if !ok {
-			return fmt.Errorf("right %q: %w", name, errUnknownRight)
+			return nil, fmt.Errorf("right %q: %w", name, errUnknownRight)
 		}
 		access |= right.Bit
 	}
+	granting := map[string]bool{}
 	for _, f := range fragments {
-		if f.Name != Base && !f.own[n.Path] && !f.own[n.Real] {
+		if f.Name != Base && f.Name != first && !f.own[n.Path] && !f.own[n.Real] {
 			continue
 		}
 		refused, err := f.Grants(n.Path, access)
 		if err != nil {
-			return fmt.Errorf("fragment %s: %w", f.Name, err)
+			return nil, fmt.Errorf("fragment %s: %w", f.Name, err)
 		}
-		if len(refused) > 0 {
-			continue
-		}
-		if f.Name == Base {
-			if !slices.Contains(rules.Include, Base) {
-				rules.Include = append(rules.Include, Base)
+		granting[f.Name] = len(refused) == 0
+	}
+	for _, name := range []string{first, Base} {
+		if granting[name] {
+			if !slices.Contains(rules.Include, name) {
+				rules.Include = append(rules.Include, name)
 			}
-			return nil
+			return nil, nil
 		}
-		text := fmt.Sprintf("%s grants %s too, with all else that it is for", f.Name, n.Path)
-		if note := (Note{"fragment", text}); !slices.Contains(r.Notes, note) {
-			r.Notes = append(r.Notes, note)
+	}
+	for _, f := range fragments {
+		if granting[f.Name] {
+			others = append(others, Note{"fragment", fmt.Sprintf("%s grants %s too, with all else that it is for", f.Name, n.Path)})
 		}
 	}
 	for i := range rules.Paths {
 		if p := &rules.Paths[i]; slices.Equal(p.Allow, rights) {
 			p.At = append(p.At, n.Path)
-			return nil
+			return others, nil
 		}
 	}
 	rules.Paths = append(rules.Paths, PathRule{Allow: rights, At: []string{n.Path}})
-	return nil
+	return others, nil
 }
 
 var errUnknownRight = errors.New("no right of files")
