@@ -17,7 +17,10 @@ func hostileTests(t *testing.T, fs FS) {
 	t.Run("built in", func(t *testing.T) { testBuiltInLabels(t, fs) })
 }
 
-func TestHostile(t *testing.T) { hostileTests(t, newModel()) }
+func TestHostile(t *testing.T) {
+	hostileTests(t, newModel())
+	t.Run("writers", func(t *testing.T) { testWriters(t, newModel()) })
+}
 
 // A wanted rule that adds nothing to what the kernel grants of itself is not written, but says that the pair has no more
 // than that: a rule of somebody else with more is in the way as any other.

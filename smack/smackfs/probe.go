@@ -22,7 +22,25 @@ const Magic = 0x43415d53
 
 // Find finds the mounted smackfs of this process's mount namespace, /sys/fs/smackfs before any other place (/smack is
 // the old one). A read-only one counts. The error tells Smack not built, not enabled, and smackfs not mounted apart.
-func Find() (Dir, error) { return findIn("/") }
+func Find() (Dir, error) {
+	dir, err := findIn("/")
+	if err != nil {
+		return "", err
+	}
+	return dir, dir.check()
+}
+
+// check tells whether the folder is a smackfs: another file system may be mounted over it.
+func (d Dir) check() error {
+	var st unix.Statfs_t
+	if _, err := ignoringEINTR(func() (int, error) { return 0, unix.Statfs(string(d), &st) }); err != nil {
+		return fmt.Errorf("%w: %w", errs.ErrSmackNotMounted, &os.PathError{Op: "statfs", Path: string(d), Err: err})
+	}
+	if st.Type != Magic {
+		return fmt.Errorf("%w: another file system is mounted over %s", errs.ErrSmackNotMounted, string(d))
+	}
+	return nil
+}
 
 // findIn is Find with proc, sys and boot under a root.
 func findIn(root string) (Dir, error) {
@@ -104,13 +122,16 @@ func CanWrite(fs FS) error {
 	return explain(fs, writeFile(fs, fileLoad2, nil))
 }
 
-// explain puts the reason before an error of open or write: no privilege, onlycap, read-only. Other errors stay.
+// explain puts the reason before an error of open or write: no privilege, onlycap, read-only, unmounted meanwhile. Other
+// errors stay; a file that some kernels do not have is not to be explained.
 func explain(fs FS, err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, unix.EROFS):
 		return fmt.Errorf("%w for writing: %w", errs.ErrSmackNotMounted, err)
+	case errors.Is(err, unix.ENOENT):
+		return fmt.Errorf("%w any more: %w", errs.ErrSmackNotMounted, err)
 	case errors.Is(err, unix.EACCES):
 		return fmt.Errorf("%w: its files are written by root alone: %w", errs.ErrSmackPrivilege, err)
 	case !errors.Is(err, unix.EPERM):

@@ -52,7 +52,7 @@ func readCurrent(fs FS) (*current, error) {
 	for _, name := range valueFiles {
 		b, err := readFile(fs, name)
 		switch {
-		case errors.Is(err, unix.ENOENT):
+		case errors.Is(err, unix.ENOENT) && name != fileDoi: // every smackfs has that one
 			c.missing[name] = true
 		case err != nil:
 			return nil, explain(fs, err)
