@@ -127,7 +127,35 @@ func (h *smackTest) programs() {
 	}
 	end(last[0])
 	end(last[2])
+	h.relabel(boxes)
 	h.stop()
+}
+
+// relabel: the labels that the SmackPolicy in force lets programs take are in their list, and only then.
+func (h *smackTest) relabel(boxes apiv1.SandboxServiceClient) {
+	h.Helper()
+	h.put(strings.Replace(sleepPolicy, "name: sleep", "name: look", 1) + "        - {allow: [read], at: [/sys]}\n")
+	h.put("apiVersion: policyd/v1\nkind: SmackPolicy\nmetadata: {name: relabel}\nspec: {layers: [{rules: Job Data r}], settings: {relabelSelf: [Job-next]}}\n")
+	list := func(want string) {
+		h.Helper()
+		res, err := boxes.Start(ctx(h.T), &apiv1.StartRequest{Spec: &apiv1.SandboxSpec{
+			Ref: "look", Argv: []string{"/bin/sh", "-c", `read -r l </sys/fs/smackfs/relabel-self; [ "$l" = "$0" ]`, want}, SmackLabel: "Job",
+		}})
+		if err != nil {
+			h.Fatal(err)
+		}
+		ended, err := boxes.Wait(ctx(h.T), &apiv1.WaitRequest{Id: res.GetSandbox().GetId()})
+		if err != nil || ended.GetExit().GetCode() != 0 {
+			h.Errorf("want %q in the list: %v, %v", want, ended, err)
+		}
+	}
+	list("")
+	h.load(&apiv1.LoadRequest{Ref: "relabel"})
+	list("Job-next")
+	if _, err := h.smack.Unload(ctx(h.T), &apiv1.UnloadRequest{}); err != nil {
+		h.Error(err)
+	}
+	list("")
 }
 
 // notMounted: policyd serves, is not ready and starts nothing with a label until the assigned policy can be loaded.

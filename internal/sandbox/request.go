@@ -27,6 +27,8 @@ type Request struct {
 	// sandbox alive has is taken instead.
 	SmackLabel string
 	SmackPool  []string
+	// SmackRelabel are labels of which the program may take one, once, in place of SmackLabel.
+	SmackRelabel []string
 
 	// Cred is who the program runs as; nil: as policyd.
 	Cred *spawn.Credential
@@ -176,7 +178,7 @@ func (r *Request) command(tty bool) (*spawn.Command, error) {
 	return &spawn.Command{
 		Argv: r.Spec.GetArgv(), Env: env, Dir: r.directory(),
 		Credential: r.Cred, Umask: &umask, Limits: limits,
-		TTY: tty, SmackLabel: r.SmackLabel,
+		TTY: tty, SmackLabel: r.SmackLabel, SmackRelabel: r.SmackRelabel,
 	}, nil
 }
 

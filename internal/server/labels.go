@@ -14,17 +14,37 @@ import (
 // smackLabel decides on the label of a start: own is the policy's. An operator of the policy may choose any that a
 // process can have; others may when a grant names it and the policy has none. Nothing is started with a label while
 // the assigned SmackPolicy is not in force: the label would mean something else.
-func (s *Server) smackLabel(c *Caller, policyName string, spec *apiv1.SandboxSpec, own string) (label string, pool []string, err error) {
+//
+// relabel are the labels that the program may take afterwards: relabelSelf of the SmackPolicy in force. A label of a
+// pool is the sandbox's alone and stays, and who may choose among some labels may not get others in this way.
+func (s *Server) smackLabel(c *Caller, policyName string, spec *apiv1.SandboxSpec, own string) (label string, pool, relabel []string, err error) {
+	if label, pool, err = s.chosenLabel(c, policyName, spec, own); err != nil || label == "" && pool == nil {
+		return "", nil, nil, err
+	}
+	if err := s.host.Labels(); err != nil {
+		return "", nil, nil, err
+	}
+	if pool != nil {
+		return "", pool, nil, nil
+	}
+	if relabel, err = s.host.RelabelSelf(); err != nil {
+		return "", nil, nil, err
+	}
+	if label != own && c.roleFor(policyName) < config.RoleOperator {
+		relabel = slices.DeleteFunc(slices.Clone(relabel), func(l string) bool { return !c.mayLabel(policyName, l) })
+	}
+	return label, nil, relabel, nil
+}
+
+// chosenLabel is the label of a start, or the pool it is taken from.
+func (s *Server) chosenLabel(c *Caller, policyName string, spec *apiv1.SandboxSpec, own string) (label string, pool []string, err error) {
 	label = spec.GetSmackLabel()
 	prefix := spec.GetSmackPool()
 	switch {
 	case label != "" && prefix != "":
 		return "", nil, invalidField("spec.smack_pool", "smack_label and smack_pool: only one of them")
 	case label == "" && prefix == "":
-		if own == "" {
-			return "", nil, nil
-		}
-		return own, nil, s.host.Labels()
+		return own, nil, nil
 	case prefix != "":
 		for i := range s.labelPool {
 			pool = append(pool, fmt.Sprintf("%s-%d", prefix, i+1))
@@ -51,7 +71,7 @@ func (s *Server) smackLabel(c *Caller, policyName string, spec *apiv1.SandboxSpe
 	if prefix == "" {
 		pool = nil
 	}
-	return label, pool, s.host.Labels()
+	return label, pool, nil
 }
 
 // checkProcessLabel refuses what is no label, and labels that no process can have (smk_import_entry, EPERM for them).

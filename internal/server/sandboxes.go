@@ -66,13 +66,13 @@ func (s *Server) request(ctx context.Context, req *apiv1.StartRequest) (*sandbox
 		return nil, nil, full.unsupported
 	}
 	process := v.GetResource().GetLandlockPolicy().GetSpec().GetProcess()
-	label, pool, err := s.smackLabel(c, name, spec, process.GetSmackLabel())
+	label, pool, relabel, err := s.smackLabel(c, name, spec, process.GetSmackLabel())
 	if err != nil {
 		return nil, nil, err
 	}
 	r := &sandbox.Request{
 		Spec: spec, Version: v.GetInfo(), Profile: full.profile, ProfileDigest: full.digest,
-		Process: process, SmackLabel: label, SmackPool: pool,
+		Process: process, SmackLabel: label, SmackPool: pool, SmackRelabel: relabel,
 		Cred: account.cred, User: account.user,
 		Owner: c.String(), OwnerUID: c.ownerUID(), RequestID: req.GetRequestId(),
 	}

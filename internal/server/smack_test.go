@@ -232,7 +232,7 @@ func TestWhoMayLabel(t *testing.T) {
 		{3, "web", "A", "B", "", "?"},
 	} {
 		c := a.caller(&peer.Identity{Local: true, UID: tc.uid})
-		label, pool, err := e.smackLabel(c, tc.policy, &apiv1.SandboxSpec{SmackLabel: tc.label, SmackPool: tc.pool}, tc.own)
+		label, pool, _, err := e.smackLabel(c, tc.policy, &apiv1.SandboxSpec{SmackLabel: tc.label, SmackPool: tc.pool}, tc.own)
 		got := label
 		if len(pool) > 0 {
 			got = pool[0]
@@ -248,5 +248,68 @@ func TestWhoMayLabel(t *testing.T) {
 		if got != tc.want {
 			t.Errorf("%+v: %q, %v", tc, got, err)
 		}
+	}
+}
+
+// TestRelabelSelf: who gives the label of a start, gives the labels that it may take afterwards; of a pool's label
+// nothing is made, and who may give some labels alone gives no other in this way.
+func TestRelabelSelf(t *testing.T) {
+	grants := []config.Grant{
+		{Role: config.RoleUser, Users: []uint32{1}},
+		{Role: config.RoleUser, Users: []uint32{2}, SandboxLabels: []string{"Job*"}},
+		{Role: config.RoleOperator, Users: []uint32{3}},
+	}
+	e, _ := smackEnv(t)
+	a := newAuthority(0, grants)
+	with := []byte("apiVersion: policyd/v1\nkind: SmackPolicy\nmetadata: {name: a}\nspec: {layers: [{rules: A B r}], settings: {relabelSelf: [Job-2, Next]}}\n")
+	e.apply(with, smackPolicy("b", "A B r"))
+	ask := func(uid uint32, spec *apiv1.SandboxSpec, own string) string {
+		t.Helper()
+		_, _, relabel, err := e.smackLabel(a.caller(&peer.Identity{Local: true, UID: uid}), "web", spec, own)
+		if err != nil {
+			t.Errorf("user %d, %v, own label %q: %v", uid, spec, own, err)
+		}
+		return strings.Join(relabel, " ")
+	}
+	job := &apiv1.SandboxSpec{SmackLabel: "Job"}
+	if got := ask(3, job, ""); got != "" {
+		t.Errorf("before a load: %q", got)
+	}
+	c := smackOf(e, t)
+	for _, load := range []struct {
+		ref  string
+		once bool
+	}{{"a", false}, {"b", false}, {"a", true}} {
+		if _, err := c.Load(e.ctx(), &apiv1.LoadRequest{Ref: load.ref, Once: load.once}); err != nil {
+			t.Fatal(err)
+		}
+		for _, tc := range []struct {
+			uid  uint32
+			spec *apiv1.SandboxSpec
+			own  string
+			want string
+		}{
+			{1, &apiv1.SandboxSpec{}, "", ""},
+			{1, &apiv1.SandboxSpec{}, "Own", "Job-2 Next"},
+			{2, job, "", "Job-2"},
+			{2, job, "Job", "Job-2 Next"},
+			{2, &apiv1.SandboxSpec{SmackPool: "Job"}, "", ""},
+			{3, job, "", "Job-2 Next"},
+			{3, &apiv1.SandboxSpec{SmackPool: "Job"}, "", ""},
+		} {
+			want := tc.want
+			if load.ref == "b" {
+				want = ""
+			}
+			if got := ask(tc.uid, tc.spec, tc.own); got != want {
+				t.Errorf("%s, user %d, %v, own label %q: %q, want %q", load.ref, tc.uid, tc.spec, tc.own, got, want)
+			}
+		}
+	}
+	if _, err := c.Unload(e.ctx(), &apiv1.UnloadRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := ask(3, job, ""); got != "" {
+		t.Errorf("after an unload: %q", got)
 	}
 }

@@ -36,13 +36,13 @@ type target struct {
 	rules    *smack.Set
 	settings smack.Settings
 	budget   uint32
-	relabel  bool
+	relabel  bool // relabelSelf beside onlycap
 }
 
 func targetOf(v *apiv1.Version, c *policy.CompiledSmack) target {
 	return target{
 		info: v.GetInfo(), rules: c.Policy.Effective(), settings: settingsOf(c.Policy),
-		budget: budgetOf(v), relabel: len(c.Policy.Settings.RelabelSelf) > 0,
+		budget: budgetOf(v), relabel: len(c.Policy.Settings.RelabelSelf) > 0 && len(c.Policy.Settings.Onlycap) > 0,
 	}
 }
 
@@ -205,7 +205,7 @@ func response(rec *record, t target, out *outcome) *apiv1.LoadResponse {
 		warn("%s stays: the kernel has nothing to go back to", e)
 	}
 	if t.relabel {
-		warn("relabelSelf is not given to sandboxes: it belongs to the thread that writes it")
+		warn("relabelSelf beside onlycap: the kernel takes the list from labels alone that onlycap names, and programs with other labels do not start")
 	}
 	return res
 }

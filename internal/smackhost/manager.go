@@ -41,8 +41,10 @@ type Manager struct {
 	compiledKey string
 
 	mu          sync.Mutex
-	failed      error  // why the assigned policy is not in force
-	interrupted string // what became of a change that was cut off
+	failed      error    // why the assigned policy is not in force
+	interrupted string   // what became of a change that was cut off
+	relabel     []string // of relabelKey, a version
+	relabelKey  string
 }
 
 // New makes a manager. It looks at nothing: [Manager.Boot] does.
@@ -103,6 +105,29 @@ func (m *Manager) Labels() error {
 		return fmt.Errorf("%w: %w", errs.ErrSmackUnavailable, err)
 	}
 	return nil
+}
+
+// RelabelSelf gives the labels that processes started with a label may take, once, without privilege: what the policy
+// in force says. The kernel keeps them for each process, not for the host.
+func (m *Manager) RelabelSelf() ([]string, error) {
+	st, err := m.cfg.Store.SmackState()
+	if err != nil {
+		return nil, err
+	}
+	if r := (&record{SmackState: st}); !r.inForce() {
+		return nil, nil
+	}
+	key := title(st.GetPolicy(), st.GetVersion())
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.relabelKey != key {
+		v, err := m.version(st.GetPolicy(), st.GetVersion())
+		if err != nil {
+			return nil, err
+		}
+		m.relabel, m.relabelKey = v.GetResource().GetSmackPolicy().GetSpec().GetSettings().GetRelabelSelf(), key
+	}
+	return m.relabel, nil
 }
 
 // available gives the state of Smack on this host for people and programs, with the smackfs when there is one.

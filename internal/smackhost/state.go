@@ -71,7 +71,7 @@ func (m *Manager) store(ctx context.Context, st *apiv1.SmackState, events ...*ap
 	return m.cfg.Store.SetSmackState(context.WithoutCancel(ctx), st, events...)
 }
 
-// settingsOf are the settings that concern the host: relabel-self is of the thread that writes it.
+// settingsOf are the settings that concern the host: relabel-self is of the thread that writes it, see [Manager.RelabelSelf].
 func settingsOf(p *smack.Policy) smack.Settings {
 	s := p.Settings
 	s.RelabelSelf, s.ClearRelabelSelf = nil, false
