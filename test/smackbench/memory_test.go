@@ -12,8 +12,8 @@ import (
 	"policyd.dev/policyd/smack/smacktest"
 )
 
-// rawFile is the rules as files of many packages have them. Beside each tenth rule stands one more with another access, one
-// without effect and one without access, for pairs that no other rule names: a fifth of the lines changes nothing.
+// rawFile is the rules as files of many packages have them. Beside each tenth rule stands one more for its pair with another
+// access, two without effect, and one without access under a label that nothing else names.
 func rawFile(shape smacktest.Shape) []byte {
 	var b []byte
 	i := 0
