@@ -101,8 +101,17 @@ func (l *linter) builtIn() {
 	}
 }
 
-// near finds labels that differ from another by case alone, or by one byte when
-// one of the two is used seldom. Labels that end in different numbers are meant to.
+func inRules(n int) string {
+	if n == 1 {
+		return "1 rule"
+	}
+	return fmt.Sprintf("%d rules", n)
+}
+
+// near finds labels that differ from another by case alone, by one byte too many, by
+// two bytes exchanged, or by one other byte, when one of the two is used seldom.
+// Labels that end in different numbers are meant to; so are those with another byte
+// in the same place (Tier::a and Tier::b), unless one of them is used often.
 func (l *linter) near() {
 	n := l.p.Labels()
 	uses := make([]int, n)
@@ -117,7 +126,7 @@ func (l *linter) near() {
 	for i := range n {
 		f := strings.ToLower(l.p.Label(i))
 		if j, ok := folded[f]; ok {
-			l.tell(LintNear, l.p.Label(i), "the labels %s (in %d rules) and %s (in %d) differ by case alone", l.p.Label(j), uses[j], l.p.Label(i), uses[i])
+			l.tell(LintNear, l.p.Label(i), "the labels %s (in %s) and %s (in %s) differ by case alone", l.p.Label(j), inRules(uses[j]), l.p.Label(i), inRules(uses[i]))
 			continue
 		}
 		folded[f] = i
@@ -125,7 +134,9 @@ func (l *linter) near() {
 	l.typos(uses)
 }
 
-// typos finds pairs at an edit distance of 1. Each label is entered under all
+const anotherByte = "one other byte"
+
+// typos finds pairs at an edit distance of 1, where two bytes exchanged are one edit. Each label is entered under all
 // that is left of it when one byte is left out, so the time is linear in the text.
 func (l *linter) typos(uses []int) {
 	type key struct {
@@ -133,18 +144,18 @@ func (l *linter) typos(uses []int) {
 		at   int // -1: the label itself, whole
 	}
 	seen := map[key]int{}
-	pair := func(i, j int) {
-		if min(uses[i], uses[j]) > l.o.FewUses || max(uses[i], uses[j]) <= l.o.FewUses {
+	pair := func(i, j int, how string) {
+		if min(uses[i], uses[j]) > l.o.FewUses || how == anotherByte && max(uses[i], uses[j]) <= l.o.FewUses {
 			return
 		}
-		if uses[i] > uses[j] {
-			i, j = j, i
-		}
 		a, b := l.p.Label(i), l.p.Label(j)
+		if uses[i] > uses[j] || uses[i] == uses[j] && a > b {
+			i, j, a, b = j, i, b, a
+		}
 		if strings.EqualFold(a, b) || differInDigit(a, b) {
 			return
 		}
-		l.tell(LintNear, a, "the label %s is in %d rules and differs by one byte from %s, which is in %d: a typing error?", a, uses[i], b, uses[j])
+		l.tell(LintNear, a, "the label %s is in %s and differs by %s from %s, which is in %s: a typing error?", a, inRules(uses[i]), how, b, inRules(uses[j]))
 	}
 	budget := 4 << 20 // bytes of keys; beyond, labels are not compared
 	for i := range l.p.Labels() {
@@ -156,7 +167,7 @@ func (l *linter) typos(uses []int) {
 		for at := range len(label) {
 			k := key{label[:at] + label[at+1:], at}
 			if j, ok := seen[k]; ok {
-				pair(i, j) // another byte at the same place
+				pair(i, j, anotherByte)
 			} else {
 				seen[k] = i
 			}
@@ -173,7 +184,16 @@ func (l *linter) typos(uses []int) {
 			}
 			last = rest
 			if j, ok := seen[key{rest, -1}]; ok {
-				pair(i, j) // one byte more
+				pair(i, j, "one byte")
+			}
+		}
+		for at := range len(label) - 1 {
+			if label[at] >= label[at+1] { // the other label of the two comes here
+				continue
+			}
+			exchanged := label[:at] + label[at+1:at+2] + label[at:at+1] + label[at+2:]
+			if j, ok := seen[key{exchanged, -1}]; ok {
+				pair(i, j, "two bytes exchanged")
 			}
 		}
 	}

@@ -46,6 +46,13 @@ func TestLint(t *testing.T) {
 		{"case", used.String() + "system::run Other r\n", LintOptions{}, []string{"near-label system::run"}},
 		{"a number", used.String() + "User1 Other r\n", LintOptions{}, nil},
 		{"both in use", used.String() + strings.ReplaceAll(used.String(), "User", "Usar"), LintOptions{}, nil},
+		{"seldom both, a byte less", "User::Dat Obj r\nUser::Data Obj r\n", LintOptions{}, []string{"near-label User::Dat"}},
+		{"seldom both, a letter more at the end", "Logger Obj r\nLoggers Obj r\nLoggers Other r\n", LintOptions{}, []string{"near-label Logger"}},
+		{"seldom both, exchanged", "Obj App::mial r\nObj App::mail r\n", LintOptions{}, []string{"near-label App::mail"}},
+		{"exchanged", used.String() + "Sytsem::Run Other r\n", LintOptions{}, []string{"near-label Sytsem::Run"}},
+		{"seldom both, another byte", "Svc::a Obj r\nSvc::b Obj r\nSvc::b Other r\n", LintOptions{}, nil},
+		{"exchanged digits", "App12 Obj r\nApp21 Obj r\nApp1 Obj r\n", LintOptions{}, nil},
+		{"exchanged, both in use", used.String() + strings.ReplaceAll(used.String(), "User", "Usre"), LintOptions{}, nil},
 		{"short labels", "A B r\nA C r\nA D r\nAB X r\n", LintOptions{}, nil},
 		{"budget", used.String(), LintOptions{Labels: 6}, []string{"label-budget "}},
 		{"objects", used.String(), LintOptions{Objects: 4}, []string{"many-objects System::Run", "many-objects User"}},
@@ -68,5 +75,26 @@ func TestLint(t *testing.T) {
 	}
 	if got := lintOf(t, string(smacktest.Platform.Text()), LintOptions{}); len(got) != 0 {
 		t.Errorf("the platform's rules are odd: %q", got)
+	}
+}
+
+// TestLintWords: one rule is no rules.
+func TestLintWords(t *testing.T) {
+	b := NewBuilder("p")
+	if err := b.Layer("l", AllAccess).Text("f", []byte("User::Dat Obj r\nUser::Data Obj r\nCase Obj r\ncase Obj r\n")); err != nil {
+		t.Fatal(err)
+	}
+	p, _, err := b.Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := Lint(p, LintOptions{})
+	if len(got) != 2 {
+		t.Errorf("%v", got)
+	}
+	for _, f := range got {
+		if strings.Contains(f.Text, "1 rules") || !strings.Contains(f.Text, "1 rule") {
+			t.Error(f.Text)
+		}
 	}
 }
