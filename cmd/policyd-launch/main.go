@@ -1,21 +1,45 @@
-// Command policyd-launch holds a program and all its descendants where policyd cannot
-// write cgroups: `policyd-launch supervise`, started by policyd alone.
+// Command policyd-launch is the small static program that stands between policyd
+// and programs it does not start itself.
 //
-// It is small and static (build it with CGO_ENABLED=0) and imports enforce/...
-// and nothing of gRPC, bbolt, protobuf or YAML.
+//	policyd-launch supervise   holds a program and all its descendants where policyd
+//	                           cannot write cgroups; started by policyd alone
+//	policyd-launch exec        confines itself by a profile and becomes the program;
+//	                           put before a container's program by policyd-runc
+//
+// It is built with CGO_ENABLED=0, so that it runs in any root file system, and
+// imports enforce/... and nothing of gRPC, bbolt, protobuf or YAML.
 package main
 
 import (
 	"fmt"
 	"os"
+	"runtime"
 
 	"policyd.dev/policyd/enforce/spawn"
 )
+
+const usage = `usage: policyd-launch supervise    (started by policyd, with its request on descriptor 3)
+       policyd-launch exec (--file PATH | --fd N) --digest sha256:HEX -- PROGRAM [ARGUMENT]...
+`
+
+// The main goroutine stays on the process's first thread when that thread is to
+// be restricted: what execve(2) keeps is the calling thread, and so there is one
+// less to be exchanged.
+func init() {
+	if len(os.Args) > 1 && os.Args[1] == "exec" {
+		runtime.LockOSThread()
+	}
+}
 
 func main() {
 	if len(os.Args) == 2 && os.Args[1] == "supervise" {
 		os.Exit(spawn.Supervise())
 	}
-	fmt.Fprintln(os.Stderr, "usage: policyd-launch supervise    (started by policyd, with its request on descriptor 3)")
+	if len(os.Args) > 1 && os.Args[1] == "exec" {
+		err := launch(os.Args[2:])
+		fmt.Fprintln(os.Stderr, "policyd-launch:", err)
+		os.Exit(exitOf(err))
+	}
+	fmt.Fprint(os.Stderr, usage)
 	os.Exit(2)
 }
