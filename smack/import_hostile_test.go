@@ -174,3 +174,16 @@ func TestExportOdd(t *testing.T) {
 		t.Errorf("%q %q", files, lost)
 	}
 }
+
+// TestTemplateOneError: a line whose variable has no value is one error, not two.
+func TestTemplateOneError(t *testing.T) {
+	text := "App:{{id}} Sys r\n~APP~ B r\nA B q\n"
+	_, err := ImportFiles([]File{{"f", []byte(text)}}, ImportOptions{Dialect: DialectTemplate})
+	layerErr := NewBuilder("").Layer("l", AllAccess).Template("f", []byte(text), nil)
+	for _, err := range []error{err, layerErr} {
+		ps, ok := errors.AsType[Problems](err)
+		if !ok || len(ps) != 3 || ps[0].Place.Line != 1 || ps[1].Place.Line != 2 || ps[2].Place.Line != 3 {
+			t.Errorf("%v", err)
+		}
+	}
+}

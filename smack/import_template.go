@@ -192,7 +192,9 @@ func (t *template) block(lo, hi int, in scope) {
 		case text != "" && text[0] == '#':
 			t.emit(r)
 		case !isTag:
-			t.emit(row{r.number, t.fill(r, in)})
+			if text, ok := t.fill(r, in); ok {
+				t.emit(row{r.number, text})
+			}
 		case name[0] != '!': // ends are skipped with their sections
 			t.section(i+1, t.ends[i], name, in)
 			i = t.ends[i]
@@ -257,23 +259,23 @@ func (t *template) turns(name string) int {
 	return n
 }
 
-// fill puts values into a row.
-func (t *template) fill(r row, in scope) string {
+// fill puts values into a row. It is false when one is missing: what is left of the row is no rule.
+func (t *template) fill(r row, in scope) (string, bool) {
 	var b strings.Builder
 	for rest := r.text; ; {
 		before, name, after, ok := nextVariable(rest)
 		b.WriteString(before)
 		if !ok {
-			return b.String()
+			return b.String(), true
 		}
 		value, err := t.value(name, in)
 		if err != "" {
 			t.fail(r.number, len(r.text)-len(rest)+len(before)+1, ErrInvalid, "%s", err)
-			return b.String()
+			return "", false
 		}
 		if b.Len()+len(value) > MaxLine {
 			t.limit(r.number, "with its values the line has more than %d bytes, at most %d", MaxLine, MaxLine)
-			return b.String()
+			return "", false
 		}
 		b.WriteString(value)
 		rest = after
