@@ -134,3 +134,52 @@ func testBuiltInLabels(t *testing.T, fs FS) {
 	load(t, fs, &smack.Set{}, r.Owned, Options{})
 	same(t, "unloaded", rulesOf(t, fs), others)
 }
+
+// Somebody sets onlycap while policyd writes: it can do nothing any more, says what is left, and when it may again it
+// knows what is its own.
+func TestOnlycapMeanwhile(t *testing.T) {
+	for n := range 3 {
+		for _, order := range []Order{GrantsFirst, RevokesFirst} {
+			m := newModel()
+			fs, admin := m.As(Caller{Label: "Policyd", MacAdmin: true, Root: true}), m.As(Caller{Label: "Admin", MacAdmin: true, Root: true})
+			put(t, admin, "Admin Only rwx\n")
+			others := rulesOf(t, m)
+			from, to := big(t, "Only", 1), big(t, "Only", 2)
+			owned := load(t, fs, from, nil, Options{}).Owned
+			var intent []byte
+			h := &hookFS{FS: fs, hook: func(i int, _ string, p []byte) ([]byte, error) {
+				if i == n {
+					if err := writeFile(admin, fileOnlycap, []byte("Admin")); err != nil {
+						t.Fatal(err)
+					}
+				}
+				return p, nil
+			}}
+			r, err := Load(t.Context(), h, to, owned, Options{Order: order, Intent: func(b []byte) error { intent = b; return nil }})
+			if !errors.Is(err, errs.ErrSmackOnlycap) || !strings.Contains(err.Error(), `"Policyd"`) {
+				t.Fatalf("write %d: %v", n, err)
+			}
+			if partly := errors.Is(err, errs.ErrSmackPartly); partly != (n > 0) || partly == r.PutBack {
+				t.Errorf("write %d: partly %v, put back %v", n, partly, r.PutBack)
+			}
+			if err := writeFile(admin, fileOnlycap, []byte("Admin Policyd")); err != nil {
+				t.Fatal(err)
+			}
+			it, err := ParseIntent(intent)
+			if err != nil {
+				t.Fatal(err)
+			}
+			rec, err := Recover(fs, owned, it)
+			if err != nil {
+				t.Fatal(err)
+			}
+			// What the failed load claims and what the intent says are both enough to go back.
+			for _, owned := range []*smack.Set{rec.Owned, r.Owned} {
+				back := load(t, fs, from, owned, Options{}).Owned
+				same(t, "gone back", rulesOf(t, m), union(others, pairs(from)))
+				load(t, fs, &smack.Set{}, back, Options{})
+				same(t, "unloaded", rulesOf(t, m), others)
+			}
+		}
+	}
+}

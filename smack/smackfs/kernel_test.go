@@ -59,6 +59,7 @@ func TestKernel(t *testing.T) {
 		t.Run("hostile", func(t *testing.T) { hostileTests(t, kernel) })
 		t.Run("mounts", testMounts)
 		t.Run("covered", testCovered)
+		t.Run("hostile settings", func(t *testing.T) { testSettingsHostile(t, kernel) })
 		t.Run("writers", func(t *testing.T) { testWriters(t, kernel) })
 	})
 }

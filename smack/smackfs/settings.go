@@ -44,6 +44,9 @@ type SettingsReport struct {
 	// cipso2, and a single value has no other to go back to.
 	Stays   []Entry
 	PutBack bool
+	// Owned is what policyd has set from now on, also when it failed: what the next call is to be given as owned. Entries
+	// that stay in netlabel and cipso2 are among it: a later policy may want them otherwise.
+	Owned smack.Settings
 }
 
 // ApplySettings makes the kernel's settings the wanted ones, by difference. What want does not set stays as it is, but
@@ -71,6 +74,9 @@ func ApplySettings(ctx context.Context, fs FS, want, owned *smack.Settings, o Se
 		defer runtime.UnlockOSThread()
 	}
 	s := &settingsRun{fs: fs, report: &SettingsReport{}}
+	if owned != nil {
+		s.report.Owned = *owned
+	}
 	var err error
 	if s.now, err = readCurrent(fs); err != nil {
 		return nil, err
@@ -79,7 +85,12 @@ func ApplySettings(ctx context.Context, fs FS, want, owned *smack.Settings, o Se
 	if err := s.check(wanted, append(entriesOf(owned), entriesOf(o.Interrupted)...), o.Adopt); err != nil {
 		return s.report, err
 	}
-	if o.DryRun || len(s.todo) == 0 {
+	if o.DryRun {
+		return s.report, ctx.Err()
+	}
+	after := s.ownedAfter(want, owned, o.Interrupted)
+	if len(s.todo) == 0 {
+		s.report.Owned = after
 		return s.report, ctx.Err()
 	}
 	if err := CanWrite(fs); err != nil {
@@ -88,7 +99,36 @@ func ApplySettings(ctx context.Context, fs FS, want, owned *smack.Settings, o Se
 	if err := s.write(ctx); err != nil {
 		return s.report, s.putBack(err)
 	}
+	s.report.Owned = after
 	return s.report, nil
+}
+
+// ownedAfter is want with the entries that stay.
+func (s *settingsRun) ownedAfter(want *smack.Settings, before ...*smack.Settings) smack.Settings {
+	stays := map[Entry]bool{}
+	for _, e := range s.report.Stays {
+		stays[e] = true
+	}
+	after := *want
+	after.Netlabel, after.Cipso = slices.Clone(want.Netlabel), slices.Clone(want.Cipso)
+	for _, b := range before {
+		if b == nil {
+			continue
+		}
+		for _, n := range b.Netlabel {
+			if e := (Entry{fileNetlabel, n.Prefix.String(), n.Label}); stays[e] {
+				after.Netlabel = append(after.Netlabel, n)
+				delete(stays, e)
+			}
+		}
+		for _, c := range b.Cipso {
+			if e := (Entry{fileCipso2, c.Label, shownCipso(c)}); stays[e] {
+				after.Cipso = append(after.Cipso, c)
+				delete(stays, e)
+			}
+		}
+	}
+	return after
 }
 
 type settingsRun struct {
@@ -125,7 +165,7 @@ func (s *settingsRun) check(wanted, owned []wantedEntry, adopt bool) error {
 		}
 		s.todo = append(s.todo, e)
 	}
-	for _, e := range owned {
+	for _, e := range owned { // what has another value by now is somebody else's
 		if is[[2]string{e.File, e.Key}] {
 			continue
 		}
@@ -149,7 +189,7 @@ func (s *settingsRun) check(wanted, owned []wantedEntry, adopt bool) error {
 		m := s.now.entries(file)
 		var keys []string
 		for k := range m {
-			if !is[[2]string{file, k}] && !was[[2]string{file, k}] && (file != fileCipso2 || !s.now.builtIn(k)) {
+			if !is[[2]string{file, k}] && (file != fileCipso2 || !s.now.builtIn(k)) {
 				keys = append(keys, k)
 			}
 		}
