@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"runtime"
 	"slices"
 	"strings"
@@ -88,7 +89,7 @@ func ApplySettings(ctx context.Context, fs FS, want, owned *smack.Settings, o Se
 	if o.DryRun {
 		return s.report, ctx.Err()
 	}
-	after := s.ownedAfter(want, owned, o.Interrupted)
+	after := WithEntries(*want, s.report.Stays)
 	if len(s.todo) == 0 {
 		s.report.Owned = after
 		return s.report, ctx.Err()
@@ -103,32 +104,23 @@ func ApplySettings(ctx context.Context, fs FS, want, owned *smack.Settings, o Se
 	return s.report, nil
 }
 
-// ownedAfter is want with the entries that stay.
-func (s *settingsRun) ownedAfter(want *smack.Settings, before ...*smack.Settings) smack.Settings {
-	stays := map[Entry]bool{}
-	for _, e := range s.report.Stays {
-		stays[e] = true
-	}
-	after := *want
-	after.Netlabel, after.Cipso = slices.Clone(want.Netlabel), slices.Clone(want.Cipso)
-	for _, b := range before {
-		if b == nil {
-			continue
-		}
-		for _, n := range b.Netlabel {
-			if e := (Entry{fileNetlabel, n.Prefix.String(), n.Label}); stays[e] {
-				after.Netlabel = append(after.Netlabel, n)
-				delete(stays, e)
+// WithEntries gives settings with entries of netlabel and cipso2 ([UndoSettings] gives those that it could not take back)
+// among them, in place of what they have for the same network or label.
+func WithEntries(s smack.Settings, entries []Entry) smack.Settings {
+	s.Netlabel, s.Cipso = slices.Clone(s.Netlabel), slices.Clone(s.Cipso)
+	for _, e := range entries {
+		switch e.File {
+		case fileNetlabel:
+			if p, err := netip.ParsePrefix(e.Key); err == nil {
+				s.Netlabel = append(slices.DeleteFunc(s.Netlabel, func(n smack.Netlabel) bool { return n.Prefix == p }), smack.Netlabel{Prefix: p, Label: e.Value})
 			}
-		}
-		for _, c := range b.Cipso {
-			if e := (Entry{fileCipso2, c.Label, shownCipso(c)}); stays[e] {
-				after.Cipso = append(after.Cipso, c)
-				delete(stays, e)
+		case fileCipso2:
+			if c, err := parseShownCipso(e.Key, e.Value); err == nil {
+				s.Cipso = append(slices.DeleteFunc(s.Cipso, func(o smack.Cipso) bool { return o.Label == c.Label }), c)
 			}
 		}
 	}
-	return after
+	return s
 }
 
 type settingsRun struct {
