@@ -11,6 +11,7 @@ import (
 
 	"policyd.dev/policyd/internal/cli"
 	"policyd.dev/policyd/internal/cli/decide"
+	"policyd.dev/policyd/internal/cli/preflight"
 )
 
 func newCheck(a *app) *cobra.Command {
@@ -21,7 +22,8 @@ func newCheck(a *app) *cobra.Command {
 		Short: "Say what a policy allows, and which rule or layer decides",
 		Long: "check answers as this host's kernel would for a program started under the policy now: it follows\n" +
 			"symbolic links and looks at inodes as the kernel does. It speaks of Landlock alone; file modes and\n" +
-			"other security modules may refuse as well. With --lexical it looks at no file of this host.\n\n" +
+			"other security modules may refuse as well. With --lexical it looks at no file of this host.\n" +
+			"For what is refused it proposes the least rules that would allow it.\n\n" +
 			"--batch reads one operation a line (words as in a shell, # begins a comment) and answers each at\n" +
 			"once with a line: its number, verdict, errno, what each layer lacks, the operation; with -o json\n" +
 			"with a line of JSON.\n\n" +
@@ -73,10 +75,16 @@ func newCheck(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			told := checked{v, []preflight.Rules{}}
+			if !v.Allowed() {
+				if told.Fix, err = fix(c.profile, d.options, q); err != nil {
+					return err
+				}
+			}
 			if form != cli.Table {
-				err = cli.WriteValue(a.out, form, v)
+				err = cli.WriteValue(a.out, form, told)
 			} else {
-				err = a.writeVerdict(c.name, v)
+				err = a.writeVerdict(c.name, told)
 			}
 			return errors.Join(err, verdictExit(v))
 		},
@@ -135,8 +143,9 @@ func (a *app) checkBatch(cmd *cobra.Command, d *decision, ref, name string) erro
 }
 
 // writeVerdict prints an answer for people: the verdict, who refuses or grants,
-// and the notes.
-func (a *app) writeVerdict(name string, v *decide.Answer) error {
+// the rules that would allow it, and the notes.
+func (a *app) writeVerdict(name string, told checked) error {
+	v := told.Answer
 	a.writeHeadline(name, v)
 	if a.quiet {
 		return nil
@@ -154,6 +163,12 @@ func (a *app) writeVerdict(name string, v *decide.Answer) error {
 	for _, r := range v.DecidedBy {
 		if v.Verdict != decide.Deny {
 			line("  layer "+r.Layer+": ", fmt.Sprintf("%s granted by %s%s", strings.Join(r.Rights, ", "), r.Rule, place(r)))
+		}
+	}
+	if len(told.Fix) > 0 {
+		b.WriteString("  to allow it, merge into the policy's spec (layers of one name into one):\n")
+		for line := range strings.Lines(preflight.Text(told.Fix)) {
+			b.WriteString("    " + cli.Clean(strings.TrimSuffix(line, "\n")) + "\n")
 		}
 	}
 	if _, err := io.WriteString(a.out, b.String()); err != nil {

@@ -22,6 +22,8 @@ type decision struct {
 	profile     string
 	abi         int
 	lexical     bool
+
+	options decide.Options // set by decider
 }
 
 func (d *decision) flags(cmd *cobra.Command) {
@@ -91,6 +93,7 @@ func (d *decision) decider(a *app, cmd *cobra.Command, ref string) (*decide.Deci
 		}
 		o.ABI, o.Errata = sup.ABI, sup.Errata
 	}
+	d.options = o
 	dec, err := decide.New(c.profile, c.origins, o)
 	if err != nil {
 		return nil, nil, seenHint(fmt.Errorf("%s: %w", c.name, err))

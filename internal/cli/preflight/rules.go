@@ -24,12 +24,19 @@ type Rules struct {
 	Layer   string     `json:"layer"`
 	Include []string   `json:"include"` // shipped fragments
 	Paths   []PathRule `json:"paths"`   // files that no proposed fragment grants
+	Ports   []PortRule `json:"ports"`
 }
 
 // PathRule is a rule as in a policy.
 type PathRule struct {
 	Allow []string `json:"allow"`
 	At    []string `json:"at"`
+}
+
+// PortRule is a rule for a port; a start needs none.
+type PortRule struct {
+	Allow []string `json:"allow"`
+	Port  uint16   `json:"port"`
 }
 
 // Fragment is a shipped fragment as a policy of its own.
@@ -138,7 +145,7 @@ func (r *Result) rules(fragments []Fragment, first string) (rules []Rules, other
 			at := slices.IndexFunc(rules, func(x Rules) bool { return x.Layer == refusal.Layer })
 			if at < 0 {
 				at = len(rules)
-				rules = append(rules, Rules{Layer: refusal.Layer, Include: []string{}, Paths: []PathRule{}})
+				rules = append(rules, Rules{Layer: refusal.Layer, Include: []string{}, Paths: []PathRule{}, Ports: []PortRule{}})
 			}
 			notes, err := rules[at].add(n, refusal.Missing, fragments, first)
 			if err != nil {
@@ -217,6 +224,12 @@ func Text(rules []Rules) string {
 			for _, path := range p.At {
 				fmt.Fprintf(&b, "          - %s\n", quotePath(path))
 			}
+		}
+		if len(r.Ports) > 0 {
+			b.WriteString("    ports:\n")
+		}
+		for _, p := range r.Ports {
+			fmt.Fprintf(&b, "      - allow: [%s]\n        port: %d\n", strings.Join(p.Allow, ", "), p.Port)
 		}
 	}
 	return b.String()
