@@ -23,6 +23,7 @@ type console struct {
 	mark []byte // starts every mark
 	kern string
 	out  io.Writer
+	all  bool          // what comes after the exit status is output too
 	told chan struct{} // closed when the guest has nothing more to tell
 
 	result
@@ -82,7 +83,7 @@ func readLine(br *bufio.Reader) ([]byte, error) {
 
 func (c *console) line(line []byte) error {
 	text, mark, marked := bytes.Cut(line, c.mark)
-	if c.started && !c.done && len(text) > 0 {
+	if c.started && (c.all || !c.done) && len(text) > 0 {
 		if _, err := c.out.Write(text); err != nil {
 			return err
 		}

@@ -11,5 +11,8 @@
 // the guest up, runs the test binary again for the one subtest, and powers off. The subtest's output and result become
 // those of the host's subtest; a guest that gives no result is a failure.
 //
+// A [System] is another kind of guest, for tests of boots and units: its process 1 is the distribution's systemd, it can be
+// booted again with what it has stored, and the test gives it files, units and a script.
+//
 // Only tests import this package. It may import the standard library and golang.org/x/sys/unix.
 package testkernel

@@ -63,10 +63,6 @@ func (g *Guest) run(ctx context.Context) (result, error) {
 	if len(g.Argv) == 0 || !filepath.IsAbs(g.Argv[0]) {
 		return result{}, fmt.Errorf("program %q of a guest is not an absolute path", g.Argv)
 	}
-	linux, err := cached(k.name, "linux")
-	if err != nil {
-		return result{}, err
-	}
 	self, err := os.Executable()
 	if err != nil {
 		return result{}, err
@@ -76,36 +72,61 @@ func (g *Guest) run(ctx context.Context) (result, error) {
 		return result{}, err
 	}
 	defer os.RemoveAll(dir)
-	j := newJob(g, self)
-	if err := writeJob(j, filepath.Join(dir, "job.json")); err != nil {
+	return launch(ctx, machine{
+		kernel: k, memoryMiB: g.MemoryMiB, audit: g.Audit, dir: dir, output: g.Output, grace: killGrace,
+	}, newJob(g, self))
+}
+
+// machine is what is to be known of a guest to boot it.
+type machine struct {
+	kernel    kernel
+	memoryMiB int // 0 means 512
+	audit     bool
+	dir       string        // a folder of this guest's own, for the job and the kernel's files
+	output    io.Writer     // may be nil
+	grace     time.Duration // how long it may take to power off after it has told its exit status
+}
+
+// launch boots a guest whose init is the running binary with the job, and waits until all of it is gone.
+func launch(ctx context.Context, m machine, j job) (result, error) {
+	linux, err := cached(m.kernel.name, "linux")
+	if err != nil {
+		return result{}, err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return result{}, err
+	}
+	if err := writeJob(j, filepath.Join(m.dir, "job.json")); err != nil {
 		return result{}, err
 	}
 	// The kernel splits its command line at blanks; links keep the paths on it under our control.
-	if err := os.Symlink(self, filepath.Join(dir, "init")); err != nil {
+	if err := os.Symlink(self, filepath.Join(m.dir, "init")); err != nil {
 		return result{}, err
 	}
-	if strings.ContainsAny(dir, " \t\"") {
-		return result{}, fmt.Errorf("temporary folder %q has characters a kernel command line cannot carry", dir)
+	if strings.ContainsAny(m.dir, " \t\"") {
+		return result{}, fmt.Errorf("temporary folder %q has characters a kernel command line cannot carry", m.dir)
 	}
-	mem := g.MemoryMiB
+	mem := m.memoryMiB
 	if mem == 0 {
 		mem = 512
 	}
 	args := []string{
 		fmt.Sprintf("mem=%dM", mem),
 		"rootfstype=hostfs", "root=/dev/root", "rootflags=/", "ro",
-		"init=" + filepath.Join(dir, "init"),
-		jobEnv + "=" + filepath.Join(dir, "job.json"),
-		"uml_dir=" + dir,
+		"init=" + filepath.Join(m.dir, "init"),
+		jobEnv + "=" + filepath.Join(m.dir, "job.json"),
+		"uml_dir=" + m.dir,
 		"con=null", "con0=null,fd:1", "console=tty0", "quiet",
+		"noreboot", // a guest that boots again would not end
 	}
-	args = append(args, k.args...)
-	if g.Audit {
+	args = append(args, m.kernel.args...)
+	if m.audit {
 		args = append(args, "audit=1")
 	}
 	cmd := exec.Command(linux, args...)
-	cmd.Env = []string{"PATH=/usr/bin:/bin", "HOME=" + dir, "TMPDIR=" + memoryDir(int64(mem)<<20)}
-	return boot(ctx, cmd, j, g.Output)
+	cmd.Env = []string{"PATH=/usr/bin:/bin", "HOME=" + m.dir, "TMPDIR=" + memoryDir(int64(mem)<<20)}
+	return boot(ctx, cmd, j, m.output, m.grace)
 }
 
 // memoryDir is where user-mode-linux puts the file that is the guest's memory: a tmpfs when it has the room, since a
@@ -127,11 +148,11 @@ func writeJob(j job, path string) error {
 	return os.WriteFile(path, b, 0o600)
 }
 
-// killGrace is how long a guest that has told its exit status may take to power off.
+// killGrace is how long a guest that has told its exit status may take to power off, when there is nothing to stop.
 const killGrace = 5 * time.Second
 
 // boot starts the kernel and returns what its console told, after every process of the guest is gone.
-func boot(ctx context.Context, cmd *exec.Cmd, j job, out io.Writer) (result, error) {
+func boot(ctx context.Context, cmd *exec.Cmd, j job, out io.Writer, patience time.Duration) (result, error) {
 	pr, pw, err := os.Pipe()
 	if err != nil {
 		return result{}, err
@@ -160,6 +181,7 @@ func boot(ctx context.Context, cmd *exec.Cmd, j job, out io.Writer) (result, err
 	kill := func() { _ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
 
 	con := newConsole(j.inside, out)
+	con.all = j.Root != nil // how it is shut down
 	read := make(chan error, 1)
 	go func() { read <- con.readFrom(pr) }()
 
@@ -173,8 +195,11 @@ wait:
 		case waitErr = <-exited:
 			break wait
 		case <-told:
-			told, grace = nil, time.After(killGrace)
+			told, grace = nil, time.After(patience)
 		case <-grace:
+			if j.Root != nil {
+				reason = fmt.Sprintf("it was not shut down within %v", patience)
+			}
 			kill()
 			waitErr = <-exited
 			break wait

@@ -34,6 +34,11 @@ func guestInit(path string) {
 		return
 	}
 	rawConsole()
+	if j.Root != nil {
+		err := become(j)
+		fmt.Fprintf(os.Stdout, "\n%s%v\n", j.marker(markFail), err)
+		return
+	}
 	if err := setUp(j); err != nil {
 		fmt.Fprintf(os.Stdout, "\n%s%v\n", j.marker(markFail), err)
 		return

@@ -22,6 +22,15 @@ type job struct {
 	Env  []string
 	Dir  string
 	Keep []string // paths that must stay visible under the tmpfs mounts, read-only
+	// Root: the guest is to become this system; Argv is its process 1, and Dir and Keep say nothing.
+	Root *rootJob `json:",omitempty"`
+}
+
+// rootJob is the root of a [System].
+type rootJob struct {
+	Files   map[string]string // path in the guest: content
+	Links   map[string]string // path in the guest: target
+	Folders map[string]string // path in the guest: folder of the host
 }
 
 // inside names the guest; its nonce tells the harness's marks on the console from the program's own output.
