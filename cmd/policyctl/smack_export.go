@@ -27,8 +27,8 @@ func newSmackExport(a *app) *cobra.Command {
 		Short: "Write a Smack policy in the format of another loader",
 		Long: "export writes accesses.d, cipso.d, netlabel.d and onlycap, as far as the format has them, beneath a\n" +
 			"folder, which is made when it is missing. Layers become one. Files named policyd of an earlier export\n" +
-			"that are no longer needed are removed, others are left alone. What the format cannot say is told, and then\n" +
-			"nothing is written unless --lossy is given.",
+			"that are no longer needed are removed, others are left alone and named: the loader reads them too. What the\n" +
+			"format cannot say is told, and then nothing is written unless --lossy is given.",
 		Example: "  policyctl smack export platform@3 --dialect systemd -o /etc/smack\n" +
 			"  policyctl smack export -f platform.yaml --dialect libsmack --lossy -o out",
 		Args:              refOrFiles(&files),
@@ -63,6 +63,9 @@ func newSmackExport(a *app) *cobra.Command {
 			for _, f := range out {
 				a.say("%s", filepath.Join(dir, f.Name))
 			}
+			for _, name := range othersIn(dir) {
+				a.note("%s: loaded beside the policy, in no defined order: what it says and the policy takes away is in force; move it away", name)
+			}
 			return nil
 		},
 	}
@@ -89,6 +92,31 @@ func (a *app) loadSmack(ctx context.Context, args, files []string) (*policy.Comp
 
 // exportPaths are all the files an export may write.
 var exportPaths = []string{"accesses.d/policyd", "cipso.d/policyd", "netlabel.d/policyd", "onlycap"}
+
+// othersIn gives the files of a folder that a loader reads beside those of an export.
+func othersIn(dir string) []string {
+	var out []string
+	if name := filepath.Join(dir, "accesses"); isRegular(name) { // of old libsmack
+		out = append(out, name)
+	}
+	for _, d := range []string{"accesses.d", "cipso.d", "netlabel.d"} {
+		entries, err := os.ReadDir(filepath.Join(dir, d))
+		if err != nil {
+			continue // most often it is not there, and nobody reads it
+		}
+		for _, e := range entries {
+			if name := filepath.Join(dir, d, e.Name()); e.Name() != "policyd" && e.Name()[0] != '.' && isRegular(name) {
+				out = append(out, name)
+			}
+		}
+	}
+	return out
+}
+
+func isRegular(name string) bool {
+	st, err := os.Stat(name)
+	return err == nil && st.Mode().IsRegular()
+}
 
 // writeTree writes files beneath a folder. All are written beside it before the first takes its place, so that a full
 // disk or a missing right leaves what was there. A file of an earlier export that is not among them is removed; onlycap may

@@ -36,7 +36,8 @@ func newSmackLabels(a *app) *cobra.Command {
 			"removes them, without a daemon. With -r it does so for everything below a folder, where each file gets\n" +
 			"what suits its type: SMACK64EXEC and SMACK64MMAP regular files, SMACK64TRANSMUTE (of value TRUE) folders.\n" +
 			"Symbolic links are not followed. Other file systems below, and files with several names, of which one may\n" +
-			"stand elsewhere, are left alone and told, unless asked for. Setting needs CAP_MAC_ADMIN.",
+			"stand elsewhere, are left alone and told, unless asked for. Setting needs CAP_MAC_ADMIN; on a kernel without\n" +
+			"Smack, CAP_SYS_ADMIN, and that the attributes mean nothing there is told.",
 		Example: "  policyctl smack labels /usr/bin/camera\n" +
 			"  policyctl smack labels -r --set SMACK64=User::Data --set SMACK64TRANSMUTE=TRUE /home/data --dry-run\n" +
 			"  policyctl smack labels --remove SMACK64EXEC /usr/bin/camera",
@@ -86,6 +87,9 @@ func newSmackLabels(a *app) *cobra.Command {
 						a.tellLabelled(path, report, l.DryRun)
 					}
 				}
+				if len(out) > 0 && !l.DryRun && !smackEnabled() {
+					a.note("this kernel has no Smack: the attributes are kept and mean nothing to it")
+				}
 			}
 			if writeErr := a.writeLabels(form, out, len(l.Set)+len(l.Remove) > 0); err == nil {
 				err = writeErr
@@ -110,6 +114,12 @@ func newSmackLabels(a *app) *cobra.Command {
 	_ = cmd.RegisterFlagCompletionFunc("set", cobra.FixedCompletions(attributes("="), cobra.ShellCompDirectiveNoSpace|cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("remove", cobra.FixedCompletions(attributes(""), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
+}
+
+// smackEnabled reports whether this kernel heeds the attributes, smackfs mounted or not.
+func smackEnabled() bool {
+	_, err := smackfs.Find()
+	return !errors.Is(err, errs.ErrSmackNotBuilt) && !errors.Is(err, errs.ErrSmackDisabled)
 }
 
 // showLabels reads the attributes of files; one without any is shown with an empty value.
