@@ -137,7 +137,7 @@ func (m *Manager) put(ctx context.Context, fs smackfs.FS, r *record, t target, d
 		out.settings, err = smackfs.ApplySettings(ctx, fs, &t.settings, &r.settings, smackfs.SettingsOptions{Adopt: o.Adopt})
 	}
 	if err == nil {
-		if done.Owned, err = encodeOwned(out.rules.Owned, t.settings); err == nil {
+		if done.Owned, err = encodeOwned(out.rules.Owned, out.settings.Owned); err == nil {
 			done.BootId = smackfs.BootID()
 			forgetIntent(done)
 			err = m.store(ctx, done, told(out))

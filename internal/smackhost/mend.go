@@ -37,12 +37,18 @@ func (m *Manager) mend(ctx context.Context, fs smackfs.FS, cutOff bool) (*record
 		return nil, fmt.Errorf("%w: %w", errs.ErrStoreCorrupt, err)
 	}
 	text := what + " was cut off, and the machine was started anew since: nothing of it is left"
+	st := r.changed()
 	if intent.Boot == smackfs.BootID() {
-		if text, err = m.goBack(ctx, fs, r, intent, what); err != nil {
+		var stays []smackfs.Entry
+		if text, stays, err = m.goBack(ctx, fs, r, intent, what); err != nil {
 			return nil, fmt.Errorf("%s was cut off and cannot be undone: %w", what, err)
 		}
+		if len(stays) > 0 { // still policyd's, for a later policy that wants them otherwise
+			if st.Owned, err = encodeOwned(r.rules, smackfs.WithEntries(r.settings, stays)); err != nil {
+				return nil, err
+			}
+		}
 	}
-	st := r.changed()
 	forgetIntent(st)
 	if err := m.store(ctx, st); err != nil {
 		return nil, err
@@ -54,19 +60,21 @@ func (m *Manager) mend(ctx context.Context, fs smackfs.FS, cutOff bool) (*record
 	return m.read()
 }
 
-// goBack brings rules and settings back to what they were before a change, and tells in words what it met.
-func (m *Manager) goBack(ctx context.Context, fs smackfs.FS, r *record, intent *smackfs.Intent, what string) (string, error) {
+// goBack brings rules and settings back to what they were before a change, and tells in words what it met, and which
+// settings the kernel cannot take back.
+func (m *Manager) goBack(ctx context.Context, fs smackfs.FS, r *record, intent *smackfs.Intent, what string) (string, []smackfs.Entry, error) {
 	if fs == nil {
-		return "", errs.ErrSmackNotMounted
+		return "", nil, errs.ErrSmackNotMounted
 	}
 	ctx = context.WithoutCancel(ctx)
 	// Settings first: the change may have put an onlycap last that is in the way of everything.
-	if _, err := smackfs.UndoSettings(fs, settingChangesOf(r.GetIntentSettings())); err != nil {
-		return "", err
+	stays, err := smackfs.UndoSettings(fs, settingChangesOf(r.GetIntentSettings()))
+	if err != nil {
+		return "", nil, err
 	}
 	rec, err := smackfs.Recover(fs, r.rules, intent)
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
 	others := make(map[[2]string]bool, len(rec.Other))
 	for _, c := range rec.Other {
@@ -83,11 +91,11 @@ func (m *Manager) goBack(ctx context.Context, fs smackfs.FS, r *record, intent *
 	}
 	was, err := b.Build()
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
 	if _, err := smackfs.Load(ctx, fs, was, rec.Owned, smackfs.Options{Order: intent.Order}); err != nil {
-		return "", fmt.Errorf("%w: %w", errs.ErrSmackPartly, err)
+		return "", nil, fmt.Errorf("%w: %w", errs.ErrSmackPartly, err)
 	}
 	return fmt.Sprintf("%s was cut off and is undone: of %s it had made %d, %d half, %d were changed by others since",
-		what, count(len(intent.Changes), "change"), rec.After, rec.Between, len(rec.Other)), nil
+		what, count(len(intent.Changes), "change"), rec.After, rec.Between, len(rec.Other)), stays, nil
 }
