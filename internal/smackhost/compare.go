@@ -88,7 +88,7 @@ func compareInto(ctx context.Context, res *apiv1.GetSmackResponse, fs smackfs.FS
 		return err
 	}
 	for rule := range now.All() {
-		if _, owned := r.rules.Lookup(rule.Subject, rule.Object); owned {
+		if loaded, _ := r.rules.Lookup(rule.Subject, rule.Object); loaded != 0 { // where it was to have none, it is another's
 			res.Own++
 			continue
 		}

@@ -199,10 +199,13 @@ func (c *comparison) collectWanted(w *side) {
 		switch {
 		case ch.From == ch.To && foreign:
 			c.same = append(c.same, rule)
-		case ch.To == 0 && foreign && (smack.Rule{Subject: ch.Subject, Object: ch.Object, Access: ch.From}).Dead():
+		case ch.To == 0 && ch.From != 0 && c.harmless(ch):
 			// It gives nothing that the kernel does not grant of itself, so there is nothing in the way.
 			rule.Access = ch.From
-			c.same, c.foreign = append(c.same, rule), append(c.foreign, rule)
+			c.foreign = append(c.foreign, rule)
+			if foreign {
+				c.same = append(c.same, rule)
+			}
 			c.kept++
 		case ch.From == ch.To:
 		default:
@@ -214,6 +217,15 @@ func (c *comparison) collectWanted(w *side) {
 	}
 }
 
+// harmless reports whether a rule that the kernel has is without effect, and not policyd's.
+func (c *comparison) harmless(ch Change) bool {
+	if is := (smack.Rule{Subject: ch.Subject, Object: ch.Object, Access: ch.From}); !is.Dead() {
+		return false
+	}
+	loaded, _ := c.changes.owned.Lookup(ch.Subject, ch.Object)
+	return loaded == 0
+}
+
 // collectOwned makes the changes of owned rules that are not wanted, and the drift.
 func (c *comparison) collectOwned(o *side, apart bool) {
 	before := len(c.changes.list)
@@ -221,7 +233,8 @@ func (c *comparison) collectOwned(o *side, apart bool) {
 	for rule := range o.set.All() {
 		i++
 		is := o.is[i]
-		if smack.Access(is&0x7f) != rule.Access {
+		found := smack.Access(is & 0x7f)
+		if found != rule.Access && (rule.Access != 0 || !c.harmless(Change{rule.Subject, rule.Object, found, 0})) {
 			c.drift = append(c.drift, Change{rule.Subject, rule.Object, rule.Access, smack.Access(is & 0x7f)})
 		}
 		if apart && is&rowGoes != 0 {

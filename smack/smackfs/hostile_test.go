@@ -3,6 +3,8 @@ package smackfs
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,6 +17,7 @@ func hostileTests(t *testing.T, fs FS) {
 	t.Run("dead", func(t *testing.T) { testDeadBesideForeign(t, fs) })
 	t.Run("meanwhile", func(t *testing.T) { testMeanwhile(t, fs) })
 	t.Run("built in", func(t *testing.T) { testBuiltInLabels(t, fs) })
+	t.Run("special", func(t *testing.T) { testSpecialLoads(t, fs, 150) })
 }
 
 func TestHostile(t *testing.T) {
@@ -59,7 +62,14 @@ func testDeadBesideForeign(t *testing.T, fs FS) {
 	if !foreign["Dead2 _ rx"] || !foreign["Dead1 Dead1 r"] {
 		t.Errorf("foreign %v", r.Foreign)
 	}
-	put(t, fs, "Dead2 _ -\nDead1 Dead1 -\n")
+	// Also one that comes later is no drift, but more is.
+	owned := r.Owned
+	put(t, fs, "^ Dead1 x\nDead1 _ rw\n")
+	r = load(t, fs, want, owned, Options{})
+	if fmt.Sprint(r.Drift) != "[{Dead1 _ - rw}]" || r.Changes.Len() != 1 {
+		t.Errorf("drift %v, %d changes", r.Drift, r.Changes.Len())
+	}
+	put(t, fs, "Dead2 _ -\nDead1 Dead1 -\n^ Dead1 -\n")
 	load(t, fs, &smack.Set{}, r.Owned, Options{})
 	same(t, "unloaded", rulesOf(t, fs), others)
 }
@@ -180,6 +190,83 @@ func TestOnlycapMeanwhile(t *testing.T) {
 				load(t, fs, &smack.Set{}, back, Options{})
 				same(t, "unloaded", rulesOf(t, m), others)
 			}
+		}
+	}
+}
+
+// Random loads among special labels beside others who change what they like between them: with adopting every wanted pair
+// answers as it was wanted, without it nothing of others is touched, and unloading leaves what is others'.
+func testSpecialLoads(t *testing.T, fs FS, n int) {
+	r := rand.New(rand.NewPCG(41, 42))
+	labels := []string{"_", "^", "*", "?", "@", "Sp1", "Sp2", "Sp3"}
+	random := func(n int) map[string]smack.Access {
+		m := map[string]smack.Access{}
+		for range r.IntN(n) {
+			m[labels[r.IntN(len(labels))]+" "+labels[r.IntN(len(labels))]] = smack.Access(r.IntN(64)) // without b: it allows nothing
+		}
+		return m
+	}
+	meaning := func(rules map[string]smack.Access, pair string) (answers [64]bool) {
+		s, o, _ := strings.Cut(pair, " ")
+		set := setOfMap(t, map[string]smack.Access{pair: rules[pair]})
+		for a := range smack.Access(64) {
+			answers[a] = set.Decide(smack.Query{Subject: s, Object: o, Access: a}, smack.Kernel{}).Allowed
+		}
+		return answers
+	}
+	var owned *smack.Set
+	for i := range n {
+		for pair, a := range random(8) {
+			put(t, fs, pair+" "+a.String()+"\n")
+		}
+		before := rulesOf(t, fs)
+		want := random(30)
+		o := Options{Order: Order(r.IntN(2)), Adopt: r.IntN(2) == 0}
+		rep, err := Load(t.Context(), fs, setOfMap(t, want), owned, o)
+		now := rulesOf(t, fs)
+		if errors.Is(err, errs.ErrSmackForeign) && !o.Adopt {
+			same(t, "refused", now, before)
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for pair := range want {
+			if meaning(now, pair) != meaning(want, pair) {
+				t.Fatalf("load %d: %s is %s, wanted %s", i, pair, now[pair], want[pair])
+			}
+		}
+		was := map[string]smack.Access{}
+		if owned != nil {
+			was = pairs(owned)
+		}
+		for pair, a := range before {
+			if _, wanted := want[pair]; !wanted && was[pair] == 0 && now[pair] != a {
+				t.Fatalf("load %d: %s of others was %s, is %s", i, pair, a, now[pair])
+			}
+		}
+		again, err := Load(t.Context(), fs, setOfMap(t, want), rep.Owned, Options{})
+		if err != nil || again.Writes != 0 || len(again.Drift) != 0 {
+			t.Fatalf("load %d again: %v, %d writes, drift %v", i, err, again.Writes, again.Drift)
+		}
+		owned = again.Owned
+		if i%5 == 4 {
+			mine := pairs(owned)
+			load(t, fs, &smack.Set{}, owned, Options{})
+			for pair, a := range rulesOf(t, fs) {
+				if now[pair] != a || mine[pair] != 0 {
+					t.Fatalf("load %d: %s %s stays after unloading", i, pair, a)
+				}
+			}
+			owned = nil
+		}
+	}
+	if owned != nil {
+		load(t, fs, &smack.Set{}, owned, Options{})
+	}
+	for pair := range rulesOf(t, fs) { // no other test has rules of these labels alone
+		if s, o, _ := strings.Cut(pair, " "); slices.Contains(labels, s) && slices.Contains(labels, o) {
+			put(t, fs, pair+" -\n")
 		}
 	}
 }
