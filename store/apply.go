@@ -15,7 +15,8 @@ import (
 // Apply stores documents as new versions, all or none, in one transaction. A document whose digest is that of its
 // newest version makes no new one. Results are in the order of puts.
 //
-// Errors wrap errs.ErrInvalid, errs.ErrVersionMismatch, errs.ErrRequestReused or one of the store's.
+// Errors wrap errs.ErrInvalid, errs.ErrVersionMismatch, errs.ErrRequestReused or one of the store's; for a Binding whose
+// policy is not there errs.ErrNotFound or errs.ErrDeleted.
 func (s *Store) Apply(ctx context.Context, a Actor, puts []Put) ([]Applied, error) {
 	if err := checkPuts(puts); err != nil {
 		return nil, err
@@ -81,6 +82,9 @@ func (t *wtx) apply(a Actor, puts []Put) (*apiv1.ApplyResponse, error) {
 			}
 		}
 		heads[i] = head
+	}
+	if err := t.checkBound(puts); err != nil {
+		return nil, err
 	}
 	answer := &apiv1.ApplyResponse{}
 	for i, p := range puts {
@@ -236,10 +240,14 @@ func (s *Store) Rollback(ctx context.Context, a Actor, kind, name string, to uin
 		if a.Message == "" {
 			a.Message = fmt.Sprintf("rollback to version %d", to)
 		}
-		info, err := t.addVersion(a, head, Put{
+		put := Put{
 			Kind: kind, Name: name, Resource: old.GetResource(), Source: old.GetSource(), SourceName: old.GetSourceName(), SourceLine: old.GetSourceLine(),
 			Digest: old.GetInfo().GetDigest(), Pins: old.GetInfo().GetPins(),
-		})
+		}
+		if err := t.checkBound([]Put{put}); err != nil {
+			return nil, err
+		}
+		info, err := t.addVersion(a, head, put)
 		if err != nil {
 			return nil, err
 		}

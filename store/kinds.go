@@ -16,6 +16,7 @@ const (
 	KindFragment       = "Fragment"
 	KindPolicyTest     = "PolicyTest"
 	KindSmackPolicy    = "SmackPolicy"
+	KindBinding        = "Binding"
 )
 
 // kinds is the table of kinds. Those that pin fragments stand before fragments, so that GC lets go of a fragment in the
@@ -26,8 +27,9 @@ var kinds = []struct {
 	users    func(tx *bolt.Tx, name string) ([]string, error)              // what refers to a document, nil: nothing can
 	needed   func(tx *bolt.Tx) (func(info *apiv1.VersionInfo) bool, error) // versions GC must keep, nil: none
 }{
-	{KindLandlockPolicy, func(r *apiv1.Resource) *apiv1.Metadata { return r.GetLandlockPolicy().GetMetadata() }, sandboxesOf, versionsOfSandboxes},
+	{KindLandlockPolicy, func(r *apiv1.Resource) *apiv1.Metadata { return r.GetLandlockPolicy().GetMetadata() }, usersOfPolicy, neededPolicies},
 	{KindSmackPolicy, func(r *apiv1.Resource) *apiv1.Metadata { return r.GetSmackPolicy().GetMetadata() }, hostOf, versionsOfHost},
+	{KindBinding, func(r *apiv1.Resource) *apiv1.Metadata { return r.GetBinding().GetMetadata() }, nil, nil},
 	{KindPolicyTest, func(r *apiv1.Resource) *apiv1.Metadata { return r.GetPolicyTest().GetMetadata() }, nil, nil},
 	{KindFragment, func(r *apiv1.Resource) *apiv1.Metadata { return r.GetFragment().GetMetadata() }, includersOf, pinnedVersions},
 }
@@ -77,6 +79,26 @@ func usersOf(tx *bolt.Tx, kind, name string) ([]string, error) {
 		}
 	}
 	return nil, nil
+}
+
+// usersOfPolicy are its alive sandboxes and the bindings that name it.
+func usersOfPolicy(tx *bolt.Tx, name string) ([]string, error) {
+	users, err := sandboxesOf(tx, name)
+	if err != nil {
+		return nil, err
+	}
+	bindings, err := bindingsOf(tx, name)
+	return append(users, bindings...), err
+}
+
+// neededPolicies are the versions of sandboxes and of bindings.
+func neededPolicies(tx *bolt.Tx) (func(*apiv1.VersionInfo) bool, error) {
+	started, err := versionsOfSandboxes(tx)
+	if err != nil {
+		return nil, err
+	}
+	bound, err := versionsOfBindings(tx)
+	return func(info *apiv1.VersionInfo) bool { return started(info) || bound(info) }, err
 }
 
 // sandboxesOf are the alive sandboxes of a policy.

@@ -49,8 +49,16 @@ func (r Ref) String() string {
 
 // ParseRef parses a reference to a document of a kind. Errors wrap errs.ErrInvalid.
 func ParseRef(kind, s string) (Ref, error) {
+	if err := checkKind(kind); err != nil {
+		return Ref{}, err
+	}
+	return parseRef(kind, s)
+}
+
+// parseRef is ParseRef for a kind that is known; the table of kinds uses it.
+func parseRef(kind, s string) (Ref, error) {
 	name, selector, selected := strings.Cut(s, "@")
-	if err := CheckName(kind, name); err != nil {
+	if err := checkName(kind, name); err != nil {
 		return Ref{}, err
 	}
 	r := Ref{Name: name}
@@ -84,6 +92,10 @@ func CheckName(kind, name string) error {
 	if err := checkKind(kind); err != nil {
 		return err
 	}
+	return checkName(kind, name)
+}
+
+func checkName(kind, name string) error {
 	if name == "" || len(name) > maxNameLen {
 		return fmt.Errorf("%w: name %s must have 1 to %d characters", errs.ErrInvalid, quote(name), maxNameLen)
 	}

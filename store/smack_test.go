@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	bolt "go.etcd.io/bbolt"
@@ -107,9 +108,10 @@ func TestEveryKindIsKept(t *testing.T) {
 	test := &apiv1.Resource{Kind: &apiv1.Resource_PolicyTest{PolicyTest: &apiv1.PolicyTest{Metadata: &apiv1.Metadata{Name: "a"}}}}
 	puts := map[string]Put{
 		KindLandlockPolicy: policy("a", "one"), KindFragment: fragment("a", "one"), KindSmackPolicy: smackPolicy("a", "one"),
-		KindPolicyTest: pinned(Put{Kind: KindPolicyTest, Name: "a", Resource: test}, "one", nil),
+		KindPolicyTest: pinned(Put{Kind: KindPolicyTest, Name: "a", Resource: test}, "one", nil), KindBinding: binding("a", "kept"),
 	}
 	s := openAt(t, filepath.Join(t.TempDir(), "policyd.db"), Options{})
+	mustApply(t, s, policy("kept", "of the binding"))
 	for _, kind := range Kinds() {
 		put, ok := puts[kind]
 		if !ok {
@@ -120,7 +122,7 @@ func TestEveryKindIsKept(t *testing.T) {
 		if v, err := s.Get(kind, "a@1"); err != nil || !proto.Equal(v.GetResource(), put.Resource) {
 			t.Errorf("%s: %v %v", kind, v, err)
 		}
-		if infos, _, err := s.List(kind, Filter{}); err != nil || len(infos) != 1 {
+		if infos, _, err := s.List(kind, Filter{}); err != nil || !slices.Contains(names(infos), "a") {
 			t.Errorf("%s: list %v %v", kind, infos, err)
 		}
 		if err := s.Delete(t.Context(), alice, kind, "a", nil, true); err != nil {

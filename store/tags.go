@@ -54,7 +54,8 @@ func tagOf(tx *bolt.Tx, kind, name, tag string) (uint64, error) {
 
 // SetTag points a tag at the version ref names, moving it when it is there, or removes it (ref is then the name alone).
 // expect is the number the tag points at now (nil: any; 0: there is no such tag). It returns the version the tag points
-// at, or pointed at. Errors wrap errs.ErrInvalid, errs.ErrNotFound, errs.ErrDeleted, errs.ErrVersionMismatch.
+// at, or pointed at. Errors wrap errs.ErrInvalid, errs.ErrNotFound, errs.ErrDeleted, errs.ErrVersionMismatch,
+// errs.ErrReferenced for a tag by which a Binding names its policy.
 func (s *Store) SetTag(ctx context.Context, a Actor, kind, ref, tag string, remove bool, expect *uint64) (*apiv1.VersionInfo, error) {
 	r, err := ParseRef(kind, ref)
 	if err != nil {
@@ -84,6 +85,11 @@ func (s *Store) SetTag(ctx context.Context, a Actor, kind, ref, tag string, remo
 		}
 		if old == info.GetNumber() && !remove {
 			return info, nil
+		}
+		if remove {
+			if err := t.checkTagUnbound(kind, r.Name, tag); err != nil {
+				return nil, err
+			}
 		}
 		b, err := t.kind(bucketKeyTags, kind)
 		if err != nil {

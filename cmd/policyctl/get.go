@@ -24,7 +24,7 @@ func newGet(a *app) *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use:   "get " + strings.Join(kinds, "|"),
-		Short: "List policies, fragments and Smack policies, or show one",
+		Short: "List policies, fragments, Smack policies and Bindings, or show one",
 		Example: "  policyctl get policies -l team=edge -o wide\n" +
 			"  policyctl get policy web@stable -o yaml\n" +
 			"  policyctl get fragment std/base",

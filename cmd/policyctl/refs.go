@@ -33,6 +33,10 @@ var storedKinds = []storedKind{
 		policy.KindSmack, "smackpolicy", "smackpolicies", "List the newest versions of Smack policies", "Show a Smack policy as it was written",
 		"  policyctl get smackpolicies -o wide", "  policyctl get smackpolicy platform@2",
 	},
+	{
+		policy.KindBinding, "binding", "bindings", "List the newest versions of Bindings", "Show a Binding as it was written",
+		"  policyctl get bindings -o wide", "  policyctl get binding edge-web",
+	},
 }
 
 // words are what people call the kinds of documents.

@@ -48,6 +48,9 @@ func (r *reporter) resource(res *apiv1.Resource) {
 	case *apiv1.Resource_SmackPolicy:
 		r.metadata(k.SmackPolicy.GetMetadata(), isName)
 		r.smack(k.SmackPolicy)
+	case *apiv1.Resource_Binding:
+		r.metadata(k.Binding.GetMetadata(), isName)
+		r.binding(k.Binding.GetSpec())
 	default:
 		r.addf(codeUnknownKind, nil, "the document has no kind")
 	}

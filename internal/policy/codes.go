@@ -52,6 +52,7 @@ const (
 	lintOpenParameter      = "open-parameter"
 	lintRepeatedInclude    = "repeated-include"
 	lintNothingToExecute   = "nothing-to-execute"
+	lintBindsAll           = "binds-all"
 )
 
 var codes = [...]Code{
@@ -96,6 +97,7 @@ var codes = [...]Code{
 	{lintOpenParameter, true, "a parameter without `within`: whoever may start the policy chooses any path; `within: [/]` says that it is meant"},
 	{lintRepeatedInclude, true, "a fragment is included twice in one layer"},
 	{lintNothingToExecute, true, "a layer handles `execute` and grants it nowhere: no program can be started"},
+	{lintBindsAll, true, "Binding: a selection on nothing but `*`: every workload of which there is such a fact gets the policy"},
 
 	{string(smack.WarnDuplicate), true, "SmackPolicy: a rule of 3 columns for a pair that has one in the layer already; the last one wins"},
 	{string(smack.WarnBoth), true, "SmackPolicy: a letter is allowed and denied by one rule: it is denied"},

@@ -4,6 +4,19 @@ package policy
 
 // fieldDocs are the comments of messages and fields, by Message and Message.field.
 var fieldDocs = map[string]string{
+	"Binding":                     "Binding says which policy a workload gets: a container, a unit, a process of a user. Where several Bindings match, they are compared by what they select on, in this order: annotation, image, label, namespace, unit, uid, smackLabel. At the first of these on which they differ, the one that selects on it wins over the one that does not; where both do, the more specific: more keys, then more values without a wildcard, then more characters that are none (of uid: fewer numbers). Of a list the member counts that matches best. Where they differ on nothing, the name that comes first wins.",
+	"BindingMatch":                "BindingMatch says what a workload must be. Values are patterns: * stands for any text, also with a /, ? for one character, and a \\ before a character takes it as it is. Of a list one member must match. What is not known of a workload matches nothing, not even *.",
+	"BindingMatch.annotation":     "Annotations by key; each must be there with a value that matches.",
+	"BindingMatch.image":          "Name of the image, as the runtime gives it (docker.io/library/nginx:1.29): nothing is added to it.",
+	"BindingMatch.label":          "Labels by key; each must be there with a value that matches.",
+	"BindingMatch.namespace":      "Namespace of the cluster.",
+	"BindingMatch.smack_label":    "Smack label of the process.",
+	"BindingMatch.uid":            "Numbers of users or ranges LOW-HIGH.",
+	"BindingMatch.unit":           "Unit of systemd, with its type: nginx.service.",
+	"BindingSpec":                 "BindingSpec is the body of a Binding.",
+	"BindingSpec.match":           "Which workloads. At least one key; all that are there must hold.",
+	"BindingSpec.policy":          "The policy they get: web, web@3, web@stable, web@sha256:...",
+	"BindingSpec.set":             "Values of the policy's parameters.",
 	"Flatten":                     "Flatten allows the layers to be united into one kernel layer.",
 	"Flatten.accept":              "Limits of flattening the policy accepts: shared_inodes (several paths of one inode), refer (a rename that layers refuse with EXDEV may be allowed, never a gain of rights).",
 	"Flatten.always":              "Unite even when there are 16 layers or fewer.",

@@ -185,6 +185,8 @@ func limitsTable() string {
 		{"bytes of a Smack label", smack.MaxLabel},
 		{"bytes of a line of Smack rules", smack.MaxLine},
 		{"expectations of a PolicyTest", MaxExpectations},
+		{"keys or values of one key of a Binding's `match`", MaxSelections},
+		{"bytes of a key or a pattern of a Binding", MaxPatternBytes},
 		{"errors shown for a file; the rest is counted", maxFindings},
 	} {
 		fmt.Fprintf(&b, "| %s | %d |\n", l.what, l.value)

@@ -18,6 +18,7 @@ const (
 	KindFragment = "Fragment"
 	KindTest     = "PolicyTest"
 	KindSmack    = "SmackPolicy"
+	KindBinding  = "Binding"
 )
 
 // kindFields are the fields of apiv1.Resource, one for each kind.

@@ -23,4 +23,6 @@ const (
 	MaxSmackExpansion = 1_000_000 // rules that the templates of a SmackPolicy stand for
 	MaxTestEntries    = 4096      // of the tree of a PolicyTest
 	MaxExpectations   = 10000     // of a PolicyTest
+	MaxSelections     = 256       // keys or values of one key of a Binding's match
+	MaxPatternBytes   = 1024      // of a key or a pattern of a Binding
 )

@@ -27,6 +27,8 @@ func Lint(d *Document, frags FragmentSource) []*apiv1.Finding {
 		l.fragment(k.Fragment.GetSpec(), &p)
 	case *apiv1.Resource_SmackPolicy:
 		return lintSmack(d, k.SmackPolicy)
+	case *apiv1.Resource_Binding:
+		l.binding(k.Binding.GetSpec().GetMatch(), &p)
 	}
 	for _, f := range l.errors.findings {
 		f.Severity = apiv1.Finding_SEVERITY_WARNING

@@ -75,7 +75,7 @@ func TestParseRefuses(t *testing.T) {
 		{"no apiVersion", "kind: LandlockPolicy\n", "missing-key", "1:1", "", "apiVersion"},
 		{"old apiVersion", "apiVersion: policyd/v9\nkind: LandlockPolicy\n", "unknown-kind", "1:13", "apiVersion", "reads policyd/v1"},
 		{"unknown kind", "apiVersion: policyd/v1\nkind: LandlockPolice\n", "unknown-kind", "2:7", "kind", `did you mean "LandlockPolicy"`},
-		{"far kind", "apiVersion: policyd/v1\nkind: Deployment\n", "unknown-kind", "2:7", "kind", "known are Fragment, LandlockPolicy"},
+		{"far kind", "apiVersion: policyd/v1\nkind: Deployment\n", "unknown-kind", "2:7", "kind", "known are Binding, Fragment, LandlockPolicy"},
 		{"unknown key", pathText(7, "{alow: [read], at: [/usr]}"), "unknown-key", "8:12", "spec.layers[0].paths[0].alow", `did you mean "allow"`},
 		{"snake case", layerText(7, "log: {same_exec_off: true}"), "unknown-key", "7:13", "spec.layers[0].log.same_exec_off", `did you mean "sameExecOff"`},
 		{"repeated key", pathText(7, "{allow: [read], at: [/usr], allow: [write]}"), "repeated-key", "8:39", "spec.layers[0].paths[0].allow", "first in line 8"},

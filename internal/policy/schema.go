@@ -71,7 +71,11 @@ func JSONSchema() []byte {
 			"else": object{
 				"if":   isKind(KindSmack),
 				"then": document(KindSmack),
-				"else": document(KindPolicy),
+				"else": object{
+					"if":   isKind(KindBinding),
+					"then": document(KindBinding),
+					"else": document(KindPolicy),
+				},
 			},
 		},
 		"$defs": defs,
@@ -132,6 +136,8 @@ var requiredKeys = map[protoreflect.Name][]string{
 
 	"PolicyTestSpec":  {"expect"},
 	"TestExpectation": {"op", "verdict"},
+
+	"BindingSpec": {"match", "policy"},
 
 	"SmackSpec":     {"layers"},
 	"SmackRule":     {"subject", "object"},

@@ -66,6 +66,7 @@ func TestSchema(t *testing.T) {
 	}
 	for name, text := range map[string]string{
 		"short forms": policyText(7, "variables: {state: /var/lib/web}", "parameters: [{name: state, within: /var}, x]", "layers: [{include: std/base, paths: [{allow: read, at: '${state}'}, {allow: 0x4, at: /x}], ports: [{allow: bind_tcp, port: 443}], scope: signal}]"),
+		"binding":     bindingText("policy: web", "match: {uid: [0, 5-9], image: a, label: {a: b}}", "set: {a: /x}"),
 		"process":     policyText(7, "process: {umask: 0027, limits: {nofile: 100, as: unlimited}, environment: {A: 1, B: true, C: 1.5}}", "layers: [{}]"),
 	} {
 		if err := validate(text); err != nil {
@@ -84,6 +85,8 @@ func TestSchema(t *testing.T) {
 		"truth value":      pathText(7, "{allow: [read], at: [/usr], quiet: 'yes'}"),
 		"layers missing":   policyText(7, "flatten: {}"),
 		"verdict":          testText("expect: [{op: stat /, verdict: denied}]"),
+		"binding of none":  bindingText("match: {image: a}"),
+		"binding's key":    bindingText("policy: web", "match: {images: a}"),
 		"no verdict":       testText("expect: [{op: stat /}]"),
 		"key of an entry":  testText("tree: [{folder: a}]", "expect: [{op: stat /, verdict: deny}]"),
 		"fragment's scope": "apiVersion: policyd/v1\nkind: Fragment\nmetadata: {name: a}\nspec: {abi: 7, scope: [signal]}\n",

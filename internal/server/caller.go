@@ -100,8 +100,16 @@ func (c *Caller) roleFor(name string) config.Role {
 	return role
 }
 
-// require is an error unless the caller has the role for the document of that name.
+// require is an error unless the caller has the role for the document of that name. A Binding may give any workload
+// another policy, whatever its own name is: who changes one needs the role for all policies.
 func (c *Caller) require(role config.Role, kind, name string) error {
+	if kind == store.KindBinding && role > config.RoleViewer {
+		if c.most(true) >= role {
+			return nil
+		}
+		return fmt.Errorf("%w: to %s needs the role %s for all policies, since %s %q may be about any workload, and %s has not",
+			errs.ErrNotAllowed, c.doing, role, kind, name, c)
+	}
 	if c.roleFor(name) >= role {
 		return nil
 	}

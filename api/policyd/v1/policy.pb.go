@@ -2190,6 +2190,229 @@ func (x *SmackHost) GetLabel() string {
 	return ""
 }
 
+// Binding says which policy a workload gets: a container, a unit, a process of a user. Where several Bindings match, they
+// are compared by what they select on, in this order: annotation, image, label, namespace, unit, uid, smackLabel. At the
+// first of these on which they differ, the one that selects on it wins over the one that does not; where both do, the
+// more specific: more keys, then more values without a wildcard, then more characters that are none (of uid: fewer
+// numbers). Of a list the member counts that matches best. Where they differ on nothing, the name that comes first wins.
+type Binding struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Metadata      *Metadata              `protobuf:"bytes,1,opt,name=metadata,proto3" json:"metadata,omitempty"`
+	Spec          *BindingSpec           `protobuf:"bytes,2,opt,name=spec,proto3" json:"spec,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Binding) Reset() {
+	*x = Binding{}
+	mi := &file_policyd_v1_policy_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Binding) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Binding) ProtoMessage() {}
+
+func (x *Binding) ProtoReflect() protoreflect.Message {
+	mi := &file_policyd_v1_policy_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Binding.ProtoReflect.Descriptor instead.
+func (*Binding) Descriptor() ([]byte, []int) {
+	return file_policyd_v1_policy_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *Binding) GetMetadata() *Metadata {
+	if x != nil {
+		return x.Metadata
+	}
+	return nil
+}
+
+func (x *Binding) GetSpec() *BindingSpec {
+	if x != nil {
+		return x.Spec
+	}
+	return nil
+}
+
+// BindingSpec is the body of a Binding.
+type BindingSpec struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Which workloads. At least one key; all that are there must hold.
+	Match *BindingMatch `protobuf:"bytes,1,opt,name=match,proto3" json:"match,omitempty"`
+	// The policy they get: web, web@3, web@stable, web@sha256:...
+	Policy string `protobuf:"bytes,2,opt,name=policy,proto3" json:"policy,omitempty"`
+	// Values of the policy's parameters.
+	Set           map[string]string `protobuf:"bytes,3,rep,name=set,proto3" json:"set,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BindingSpec) Reset() {
+	*x = BindingSpec{}
+	mi := &file_policyd_v1_policy_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BindingSpec) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BindingSpec) ProtoMessage() {}
+
+func (x *BindingSpec) ProtoReflect() protoreflect.Message {
+	mi := &file_policyd_v1_policy_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BindingSpec.ProtoReflect.Descriptor instead.
+func (*BindingSpec) Descriptor() ([]byte, []int) {
+	return file_policyd_v1_policy_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *BindingSpec) GetMatch() *BindingMatch {
+	if x != nil {
+		return x.Match
+	}
+	return nil
+}
+
+func (x *BindingSpec) GetPolicy() string {
+	if x != nil {
+		return x.Policy
+	}
+	return ""
+}
+
+func (x *BindingSpec) GetSet() map[string]string {
+	if x != nil {
+		return x.Set
+	}
+	return nil
+}
+
+// BindingMatch says what a workload must be. Values are patterns: * stands for any text, also with a /, ? for one
+// character, and a \ before a character takes it as it is. Of a list one member must match. What is not known of a
+// workload matches nothing, not even *.
+type BindingMatch struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Annotations by key; each must be there with a value that matches.
+	Annotation map[string]string `protobuf:"bytes,1,rep,name=annotation,proto3" json:"annotation,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Name of the image, as the runtime gives it (docker.io/library/nginx:1.29): nothing is added to it.
+	Image []string `protobuf:"bytes,2,rep,name=image,proto3" json:"image,omitempty"`
+	// Labels by key; each must be there with a value that matches.
+	Label map[string]string `protobuf:"bytes,3,rep,name=label,proto3" json:"label,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Namespace of the cluster.
+	Namespace []string `protobuf:"bytes,4,rep,name=namespace,proto3" json:"namespace,omitempty"`
+	// Unit of systemd, with its type: nginx.service.
+	Unit []string `protobuf:"bytes,5,rep,name=unit,proto3" json:"unit,omitempty"`
+	// Numbers of users or ranges LOW-HIGH.
+	Uid []string `protobuf:"bytes,6,rep,name=uid,proto3" json:"uid,omitempty"`
+	// Smack label of the process.
+	SmackLabel    []string `protobuf:"bytes,7,rep,name=smack_label,json=smackLabel,proto3" json:"smack_label,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BindingMatch) Reset() {
+	*x = BindingMatch{}
+	mi := &file_policyd_v1_policy_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BindingMatch) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BindingMatch) ProtoMessage() {}
+
+func (x *BindingMatch) ProtoReflect() protoreflect.Message {
+	mi := &file_policyd_v1_policy_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BindingMatch.ProtoReflect.Descriptor instead.
+func (*BindingMatch) Descriptor() ([]byte, []int) {
+	return file_policyd_v1_policy_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *BindingMatch) GetAnnotation() map[string]string {
+	if x != nil {
+		return x.Annotation
+	}
+	return nil
+}
+
+func (x *BindingMatch) GetImage() []string {
+	if x != nil {
+		return x.Image
+	}
+	return nil
+}
+
+func (x *BindingMatch) GetLabel() map[string]string {
+	if x != nil {
+		return x.Label
+	}
+	return nil
+}
+
+func (x *BindingMatch) GetNamespace() []string {
+	if x != nil {
+		return x.Namespace
+	}
+	return nil
+}
+
+func (x *BindingMatch) GetUnit() []string {
+	if x != nil {
+		return x.Unit
+	}
+	return nil
+}
+
+func (x *BindingMatch) GetUid() []string {
+	if x != nil {
+		return x.Uid
+	}
+	return nil
+}
+
+func (x *BindingMatch) GetSmackLabel() []string {
+	if x != nil {
+		return x.SmackLabel
+	}
+	return nil
+}
+
 // Resource is any document.
 type Resource struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2199,6 +2422,7 @@ type Resource struct {
 	//	*Resource_Fragment
 	//	*Resource_PolicyTest
 	//	*Resource_SmackPolicy
+	//	*Resource_Binding
 	Kind          isResource_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2206,7 +2430,7 @@ type Resource struct {
 
 func (x *Resource) Reset() {
 	*x = Resource{}
-	mi := &file_policyd_v1_policy_proto_msgTypes[27]
+	mi := &file_policyd_v1_policy_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2218,7 +2442,7 @@ func (x *Resource) String() string {
 func (*Resource) ProtoMessage() {}
 
 func (x *Resource) ProtoReflect() protoreflect.Message {
-	mi := &file_policyd_v1_policy_proto_msgTypes[27]
+	mi := &file_policyd_v1_policy_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2231,7 +2455,7 @@ func (x *Resource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resource.ProtoReflect.Descriptor instead.
 func (*Resource) Descriptor() ([]byte, []int) {
-	return file_policyd_v1_policy_proto_rawDescGZIP(), []int{27}
+	return file_policyd_v1_policy_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Resource) GetKind() isResource_Kind {
@@ -2277,6 +2501,15 @@ func (x *Resource) GetSmackPolicy() *SmackPolicy {
 	return nil
 }
 
+func (x *Resource) GetBinding() *Binding {
+	if x != nil {
+		if x, ok := x.Kind.(*Resource_Binding); ok {
+			return x.Binding
+		}
+	}
+	return nil
+}
+
 type isResource_Kind interface {
 	isResource_Kind()
 }
@@ -2297,6 +2530,10 @@ type Resource_SmackPolicy struct {
 	SmackPolicy *SmackPolicy `protobuf:"bytes,4,opt,name=smack_policy,json=smackPolicy,proto3,oneof"`
 }
 
+type Resource_Binding struct {
+	Binding *Binding `protobuf:"bytes,5,opt,name=binding,proto3,oneof"`
+}
+
 func (*Resource_LandlockPolicy) isResource_Kind() {}
 
 func (*Resource_Fragment) isResource_Kind() {}
@@ -2304,6 +2541,8 @@ func (*Resource_Fragment) isResource_Kind() {}
 func (*Resource_PolicyTest) isResource_Kind() {}
 
 func (*Resource_SmackPolicy) isResource_Kind() {}
+
+func (*Resource_Binding) isResource_Kind() {}
 
 var File_policyd_v1_policy_proto protoreflect.FileDescriptor
 
@@ -2500,13 +2739,42 @@ const file_policyd_v1_policy_proto_rawDesc = "" +
 	"categories\";\n" +
 	"\tSmackHost\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x14\n" +
-	"\x05label\x18\x02 \x01(\tR\x05label\"\x86\x02\n" +
+	"\x05label\x18\x02 \x01(\tR\x05label\"h\n" +
+	"\aBinding\x120\n" +
+	"\bmetadata\x18\x01 \x01(\v2\x14.policyd.v1.MetadataR\bmetadata\x12+\n" +
+	"\x04spec\x18\x02 \x01(\v2\x17.policyd.v1.BindingSpecR\x04spec\"\xc1\x01\n" +
+	"\vBindingSpec\x12.\n" +
+	"\x05match\x18\x01 \x01(\v2\x18.policyd.v1.BindingMatchR\x05match\x12\x16\n" +
+	"\x06policy\x18\x02 \x01(\tR\x06policy\x122\n" +
+	"\x03set\x18\x03 \x03(\v2 .policyd.v1.BindingSpec.SetEntryR\x03set\x1a6\n" +
+	"\bSetEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x87\x03\n" +
+	"\fBindingMatch\x12H\n" +
+	"\n" +
+	"annotation\x18\x01 \x03(\v2(.policyd.v1.BindingMatch.AnnotationEntryR\n" +
+	"annotation\x12\x14\n" +
+	"\x05image\x18\x02 \x03(\tR\x05image\x129\n" +
+	"\x05label\x18\x03 \x03(\v2#.policyd.v1.BindingMatch.LabelEntryR\x05label\x12\x1c\n" +
+	"\tnamespace\x18\x04 \x03(\tR\tnamespace\x12\x12\n" +
+	"\x04unit\x18\x05 \x03(\tR\x04unit\x12\x10\n" +
+	"\x03uid\x18\x06 \x03(\tR\x03uid\x12\x1f\n" +
+	"\vsmack_label\x18\a \x03(\tR\n" +
+	"smackLabel\x1a=\n" +
+	"\x0fAnnotationEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a8\n" +
+	"\n" +
+	"LabelEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb7\x02\n" +
 	"\bResource\x12E\n" +
 	"\x0flandlock_policy\x18\x01 \x01(\v2\x1a.policyd.v1.LandlockPolicyH\x00R\x0elandlockPolicy\x122\n" +
 	"\bfragment\x18\x02 \x01(\v2\x14.policyd.v1.FragmentH\x00R\bfragment\x129\n" +
 	"\vpolicy_test\x18\x03 \x01(\v2\x16.policyd.v1.PolicyTestH\x00R\n" +
 	"policyTest\x12<\n" +
-	"\fsmack_policy\x18\x04 \x01(\v2\x17.policyd.v1.SmackPolicyH\x00R\vsmackPolicyB\x06\n" +
+	"\fsmack_policy\x18\x04 \x01(\v2\x17.policyd.v1.SmackPolicyH\x00R\vsmackPolicy\x12/\n" +
+	"\abinding\x18\x05 \x01(\v2\x13.policyd.v1.BindingH\x00R\abindingB\x06\n" +
 	"\x04kind*]\n" +
 	"\vEnforcement\x12\x1b\n" +
 	"\x17ENFORCEMENT_UNSPECIFIED\x10\x00\x12\x18\n" +
@@ -2535,7 +2803,7 @@ func file_policyd_v1_policy_proto_rawDescGZIP() []byte {
 }
 
 var file_policyd_v1_policy_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_policyd_v1_policy_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
+var file_policyd_v1_policy_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
 var file_policyd_v1_policy_proto_goTypes = []any{
 	(Enforcement)(0),        // 0: policyd.v1.Enforcement
 	(MissingPath)(0),        // 1: policyd.v1.MissingPath
@@ -2567,22 +2835,28 @@ var file_policyd_v1_policy_proto_goTypes = []any{
 	(*SmackSettings)(nil),   // 27: policyd.v1.SmackSettings
 	(*SmackCipso)(nil),      // 28: policyd.v1.SmackCipso
 	(*SmackHost)(nil),       // 29: policyd.v1.SmackHost
-	(*Resource)(nil),        // 30: policyd.v1.Resource
-	nil,                     // 31: policyd.v1.Metadata.LabelsEntry
-	nil,                     // 32: policyd.v1.LandlockSpec.VariablesEntry
-	nil,                     // 33: policyd.v1.Process.LimitsEntry
-	nil,                     // 34: policyd.v1.Process.EnvironmentEntry
-	nil,                     // 35: policyd.v1.FragmentSpec.VariablesEntry
-	nil,                     // 36: policyd.v1.PolicyTestSpec.SetEntry
-	nil,                     // 37: policyd.v1.SmackSpec.VariablesEntry
-	nil,                     // 38: policyd.v1.SmackTemplate.ForEntry
+	(*Binding)(nil),         // 30: policyd.v1.Binding
+	(*BindingSpec)(nil),     // 31: policyd.v1.BindingSpec
+	(*BindingMatch)(nil),    // 32: policyd.v1.BindingMatch
+	(*Resource)(nil),        // 33: policyd.v1.Resource
+	nil,                     // 34: policyd.v1.Metadata.LabelsEntry
+	nil,                     // 35: policyd.v1.LandlockSpec.VariablesEntry
+	nil,                     // 36: policyd.v1.Process.LimitsEntry
+	nil,                     // 37: policyd.v1.Process.EnvironmentEntry
+	nil,                     // 38: policyd.v1.FragmentSpec.VariablesEntry
+	nil,                     // 39: policyd.v1.PolicyTestSpec.SetEntry
+	nil,                     // 40: policyd.v1.SmackSpec.VariablesEntry
+	nil,                     // 41: policyd.v1.SmackTemplate.ForEntry
+	nil,                     // 42: policyd.v1.BindingSpec.SetEntry
+	nil,                     // 43: policyd.v1.BindingMatch.AnnotationEntry
+	nil,                     // 44: policyd.v1.BindingMatch.LabelEntry
 }
 var file_policyd_v1_policy_proto_depIdxs = []int32{
-	31, // 0: policyd.v1.Metadata.labels:type_name -> policyd.v1.Metadata.LabelsEntry
+	34, // 0: policyd.v1.Metadata.labels:type_name -> policyd.v1.Metadata.LabelsEntry
 	3,  // 1: policyd.v1.LandlockPolicy.metadata:type_name -> policyd.v1.Metadata
 	5,  // 2: policyd.v1.LandlockPolicy.spec:type_name -> policyd.v1.LandlockSpec
 	0,  // 3: policyd.v1.LandlockSpec.enforcement:type_name -> policyd.v1.Enforcement
-	32, // 4: policyd.v1.LandlockSpec.variables:type_name -> policyd.v1.LandlockSpec.VariablesEntry
+	35, // 4: policyd.v1.LandlockSpec.variables:type_name -> policyd.v1.LandlockSpec.VariablesEntry
 	7,  // 5: policyd.v1.LandlockSpec.parameters:type_name -> policyd.v1.Parameter
 	8,  // 6: policyd.v1.LandlockSpec.layers:type_name -> policyd.v1.Layer
 	14, // 7: policyd.v1.LandlockSpec.process:type_name -> policyd.v1.Process
@@ -2593,43 +2867,50 @@ var file_policyd_v1_policy_proto_depIdxs = []int32{
 	10, // 12: policyd.v1.Layer.quiet:type_name -> policyd.v1.Quiet
 	11, // 13: policyd.v1.Layer.log:type_name -> policyd.v1.Log
 	1,  // 14: policyd.v1.PathRule.missing:type_name -> policyd.v1.MissingPath
-	33, // 15: policyd.v1.Process.limits:type_name -> policyd.v1.Process.LimitsEntry
-	34, // 16: policyd.v1.Process.environment:type_name -> policyd.v1.Process.EnvironmentEntry
+	36, // 15: policyd.v1.Process.limits:type_name -> policyd.v1.Process.LimitsEntry
+	37, // 16: policyd.v1.Process.environment:type_name -> policyd.v1.Process.EnvironmentEntry
 	3,  // 17: policyd.v1.Fragment.metadata:type_name -> policyd.v1.Metadata
 	17, // 18: policyd.v1.Fragment.spec:type_name -> policyd.v1.FragmentSpec
-	35, // 19: policyd.v1.FragmentSpec.variables:type_name -> policyd.v1.FragmentSpec.VariablesEntry
+	38, // 19: policyd.v1.FragmentSpec.variables:type_name -> policyd.v1.FragmentSpec.VariablesEntry
 	12, // 20: policyd.v1.FragmentSpec.paths:type_name -> policyd.v1.PathRule
 	13, // 21: policyd.v1.FragmentSpec.ports:type_name -> policyd.v1.PortRule
 	3,  // 22: policyd.v1.PolicyTest.metadata:type_name -> policyd.v1.Metadata
 	19, // 23: policyd.v1.PolicyTest.spec:type_name -> policyd.v1.PolicyTestSpec
-	36, // 24: policyd.v1.PolicyTestSpec.set:type_name -> policyd.v1.PolicyTestSpec.SetEntry
+	39, // 24: policyd.v1.PolicyTestSpec.set:type_name -> policyd.v1.PolicyTestSpec.SetEntry
 	20, // 25: policyd.v1.PolicyTestSpec.tree:type_name -> policyd.v1.TestEntry
 	21, // 26: policyd.v1.PolicyTestSpec.expect:type_name -> policyd.v1.TestExpectation
 	2,  // 27: policyd.v1.TestExpectation.verdict:type_name -> policyd.v1.TestVerdict
 	3,  // 28: policyd.v1.SmackPolicy.metadata:type_name -> policyd.v1.Metadata
 	23, // 29: policyd.v1.SmackPolicy.spec:type_name -> policyd.v1.SmackSpec
-	37, // 30: policyd.v1.SmackSpec.variables:type_name -> policyd.v1.SmackSpec.VariablesEntry
+	40, // 30: policyd.v1.SmackSpec.variables:type_name -> policyd.v1.SmackSpec.VariablesEntry
 	24, // 31: policyd.v1.SmackSpec.layers:type_name -> policyd.v1.SmackLayer
 	27, // 32: policyd.v1.SmackSpec.settings:type_name -> policyd.v1.SmackSettings
 	25, // 33: policyd.v1.SmackLayer.list:type_name -> policyd.v1.SmackRule
 	26, // 34: policyd.v1.SmackLayer.templates:type_name -> policyd.v1.SmackTemplate
-	38, // 35: policyd.v1.SmackTemplate.for:type_name -> policyd.v1.SmackTemplate.ForEntry
+	41, // 35: policyd.v1.SmackTemplate.for:type_name -> policyd.v1.SmackTemplate.ForEntry
 	28, // 36: policyd.v1.SmackSettings.cipso:type_name -> policyd.v1.SmackCipso
 	29, // 37: policyd.v1.SmackSettings.netlabel:type_name -> policyd.v1.SmackHost
 	29, // 38: policyd.v1.SmackSettings.ipv6host:type_name -> policyd.v1.SmackHost
-	4,  // 39: policyd.v1.Resource.landlock_policy:type_name -> policyd.v1.LandlockPolicy
-	16, // 40: policyd.v1.Resource.fragment:type_name -> policyd.v1.Fragment
-	18, // 41: policyd.v1.Resource.policy_test:type_name -> policyd.v1.PolicyTest
-	22, // 42: policyd.v1.Resource.smack_policy:type_name -> policyd.v1.SmackPolicy
-	6,  // 43: policyd.v1.LandlockSpec.VariablesEntry.value:type_name -> policyd.v1.StringList
-	6,  // 44: policyd.v1.FragmentSpec.VariablesEntry.value:type_name -> policyd.v1.StringList
-	6,  // 45: policyd.v1.SmackSpec.VariablesEntry.value:type_name -> policyd.v1.StringList
-	6,  // 46: policyd.v1.SmackTemplate.ForEntry.value:type_name -> policyd.v1.StringList
-	47, // [47:47] is the sub-list for method output_type
-	47, // [47:47] is the sub-list for method input_type
-	47, // [47:47] is the sub-list for extension type_name
-	47, // [47:47] is the sub-list for extension extendee
-	0,  // [0:47] is the sub-list for field type_name
+	3,  // 39: policyd.v1.Binding.metadata:type_name -> policyd.v1.Metadata
+	31, // 40: policyd.v1.Binding.spec:type_name -> policyd.v1.BindingSpec
+	32, // 41: policyd.v1.BindingSpec.match:type_name -> policyd.v1.BindingMatch
+	42, // 42: policyd.v1.BindingSpec.set:type_name -> policyd.v1.BindingSpec.SetEntry
+	43, // 43: policyd.v1.BindingMatch.annotation:type_name -> policyd.v1.BindingMatch.AnnotationEntry
+	44, // 44: policyd.v1.BindingMatch.label:type_name -> policyd.v1.BindingMatch.LabelEntry
+	4,  // 45: policyd.v1.Resource.landlock_policy:type_name -> policyd.v1.LandlockPolicy
+	16, // 46: policyd.v1.Resource.fragment:type_name -> policyd.v1.Fragment
+	18, // 47: policyd.v1.Resource.policy_test:type_name -> policyd.v1.PolicyTest
+	22, // 48: policyd.v1.Resource.smack_policy:type_name -> policyd.v1.SmackPolicy
+	30, // 49: policyd.v1.Resource.binding:type_name -> policyd.v1.Binding
+	6,  // 50: policyd.v1.LandlockSpec.VariablesEntry.value:type_name -> policyd.v1.StringList
+	6,  // 51: policyd.v1.FragmentSpec.VariablesEntry.value:type_name -> policyd.v1.StringList
+	6,  // 52: policyd.v1.SmackSpec.VariablesEntry.value:type_name -> policyd.v1.StringList
+	6,  // 53: policyd.v1.SmackTemplate.ForEntry.value:type_name -> policyd.v1.StringList
+	54, // [54:54] is the sub-list for method output_type
+	54, // [54:54] is the sub-list for method input_type
+	54, // [54:54] is the sub-list for extension type_name
+	54, // [54:54] is the sub-list for extension extendee
+	0,  // [0:54] is the sub-list for field type_name
 }
 
 func init() { file_policyd_v1_policy_proto_init() }
@@ -2638,11 +2919,12 @@ func file_policyd_v1_policy_proto_init() {
 		return
 	}
 	file_policyd_v1_policy_proto_msgTypes[24].OneofWrappers = []any{}
-	file_policyd_v1_policy_proto_msgTypes[27].OneofWrappers = []any{
+	file_policyd_v1_policy_proto_msgTypes[30].OneofWrappers = []any{
 		(*Resource_LandlockPolicy)(nil),
 		(*Resource_Fragment)(nil),
 		(*Resource_PolicyTest)(nil),
 		(*Resource_SmackPolicy)(nil),
+		(*Resource_Binding)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2650,7 +2932,7 @@ func file_policyd_v1_policy_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_policyd_v1_policy_proto_rawDesc), len(file_policyd_v1_policy_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   36,
+			NumMessages:   42,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
