@@ -30,6 +30,12 @@ step_build() { make --no-print-directory build; }
 
 step_unit() { go test -timeout 20m ./...; }
 
+# Package smack beside the kernels' access2, and the model beside smackfs, in numbers that mean something.
+step_smack() {
+  POLICYD_SMACK_QUERIES=${QUERIES:-200000} POLICYD_SMACK_OPERATIONS=${OPERATIONS:-20000} \
+    go test -count=1 -timeout 20m -run '^TestKernel$' ./smack/smackfs
+}
+
 # The race detector needs cgo, and looks at our own code: that is the same on the
 # host as in the guests, where it takes many times as long.
 step_race() { CGO_ENABLED=1 go test -race -short -skip '/uml-' -timeout 20m ./...; }
@@ -48,7 +54,7 @@ step_fuzz() { FUZZTIME=${FUZZTIME:-5s} bash test/fuzz.sh; }
 step_quickstart() { bash test/quickstart.sh >/dev/null; }
 
 steps=("$@")
-[ ${#steps[@]} -gt 0 ] || steps=(deps kernels generated lint build unit race user fuzz quickstart)
+[ ${#steps[@]} -gt 0 ] || steps=(deps kernels generated lint build unit smack race user fuzz quickstart)
 for s in "${steps[@]}"; do
   start=$SECONDS
   note "$s"
