@@ -26,11 +26,18 @@ import (
 // that number with that errno and becomes the program of its arguments.
 const refuseEnv = "POLICYD_TEST_REFUSE"
 
-var built struct {
-	once sync.Once
-	dir  string
-	err  error
-}
+// build makes policyd-launch as it is shipped.
+var build = sync.OnceValues(func() (dir string, err error) {
+	if dir, err = os.MkdirTemp("", "policyd-launch"); err != nil {
+		return "", err
+	}
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", dir+"/", ".")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return dir, fmt.Errorf("%w\n%s", err, out)
+	}
+	return dir, os.Chmod(dir, 0o755) // other users execute it too
+})
 
 func TestMain(m *testing.M) {
 	if v := os.Getenv(refuseEnv); v != "" {
@@ -38,7 +45,8 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	code := m.Run()
-	os.RemoveAll(built.dir)
+	dir, _ := build()
+	os.RemoveAll(dir)
 	os.Exit(code)
 }
 
@@ -65,24 +73,13 @@ func refuseAndExec(v string) error {
 	return syscall.Exec(os.Args[1], os.Args[1:], os.Environ())
 }
 
-// launcher builds policyd-launch as it is shipped.
 func launcher(t *testing.T) string {
 	t.Helper()
-	built.once.Do(func() {
-		if built.dir, built.err = os.MkdirTemp("", "policyd-launch"); built.err != nil {
-			return
-		}
-		_ = os.Chmod(built.dir, 0o755) // other users execute it too
-		cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", built.dir+"/", ".")
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			built.err = fmt.Errorf("%w\n%s", err, out)
-		}
-	})
-	if built.err != nil {
-		t.Fatal(built.err)
+	dir, err := build()
+	if err != nil {
+		t.Fatal(err)
 	}
-	return filepath.Join(built.dir, "policyd-launch")
+	return filepath.Join(dir, "policyd-launch")
 }
 
 func TestSmallAndStatic(t *testing.T) {

@@ -1,0 +1,128 @@
+package oci
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"policyd.dev/policyd/internal/errs"
+)
+
+// span is a value in a text, with its key when it is a member of an object.
+type span struct {
+	key        string
+	from       int // where the member begins: its key, or the value of an element
+	start, end int // the value's bytes
+}
+
+// children gives the members of an object or the elements of an array ('{' or
+// '[') in order. The whole text is valid JSON.
+func children(b []byte, at span, open json.Delim) ([]span, error) {
+	dec := json.NewDecoder(bytes.NewReader(b[at.start:at.end]))
+	token, err := dec.Token()
+	if err != nil {
+		return nil, err
+	}
+	if token != open {
+		return nil, fmt.Errorf("%w: %.40q where %q is wanted", errs.ErrInvalid, b[at.start:at.end], open.String())
+	}
+	var all []span
+	for dec.More() {
+		var s span
+		after := at.start + int(dec.InputOffset())
+		s.from = after + bytes.IndexFunc(b[after:at.end], func(r rune) bool { return !strings.ContainsRune(" \t\r\n,", r) })
+		if open == '{' {
+			key, err := dec.Token()
+			if err != nil {
+				return nil, err
+			}
+			s.key = key.(string) // a member's key is a string
+		}
+		var raw json.RawMessage
+		if err := dec.Decode(&raw); err != nil {
+			return nil, err
+		}
+		s.end = at.start + int(dec.InputOffset())
+		s.start = s.end - len(raw)
+		all = append(all, s)
+	}
+	return all, nil
+}
+
+// member finds a member of an object; false when there is none or it is null
+// and its span is then that of null, if it is there. Runtimes differ in which of
+// two members of one name they take, and in whether case matters, so both are refused.
+func member(b []byte, at span, name string) (span, bool, error) {
+	all, err := children(b, at, '{')
+	if err != nil {
+		return span{}, false, err
+	}
+	var found span
+	for _, s := range all {
+		if !strings.EqualFold(s.key, name) {
+			continue
+		}
+		if s.key != name || found.end != 0 {
+			return span{}, false, fmt.Errorf("%w: %q is there twice or in other letters (%q)", errs.ErrInvalid, name, s.key)
+		}
+		found = s
+	}
+	return found, found.end != 0 && string(b[found.start:found.end]) != "null", nil
+}
+
+// stringMember gives a member that is a string, "" when it is not there.
+func stringMember(b []byte, at span, name string) (string, error) {
+	s, ok, err := member(b, at, name)
+	if err != nil || !ok {
+		return "", err
+	}
+	var v string
+	if err := json.Unmarshal(b[s.start:s.end], &v); err != nil {
+		return "", fmt.Errorf("%w: %s: %w", errs.ErrInvalid, name, err)
+	}
+	return v, nil
+}
+
+// change replaces the bytes from start to end.
+type change struct {
+	start, end int
+	text       string
+}
+
+func apply(b []byte, changes []change) []byte {
+	slices.SortFunc(changes, func(a, b change) int { return a.start - b.start })
+	var out []byte
+	at := 0
+	for _, c := range changes {
+		out = append(append(out, b[at:c.start]...), c.text...)
+		at = c.end
+	}
+	return append(out, b[at:]...)
+}
+
+// drop takes the members or elements first to last away, with their comma.
+func drop(all []span, first, last int) change {
+	switch {
+	case last+1 < len(all):
+		return change{start: all[first].from, end: all[last+1].from}
+	case first > 0:
+		return change{start: all[first-1].end, end: all[last].end}
+	}
+	return change{start: all[first].from, end: all[last].end}
+}
+
+// wholeText is the span of a text that is one JSON value.
+func wholeText(b []byte) (span, error) {
+	if !json.Valid(b) {
+		var v any
+		return span{}, fmt.Errorf("%w: not JSON: %w", errs.ErrInvalid, json.Unmarshal(b, &v))
+	}
+	return span{end: len(b)}, nil
+}
+
+func quote(s string) string {
+	b, _ := json.Marshal(s) // a string always has a form
+	return string(b)
+}

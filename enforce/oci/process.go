@@ -1,0 +1,90 @@
+package oci
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"policyd.dev/policyd/internal/errs"
+)
+
+// Prefix is what stands before a program's own arguments, in a container that
+// has the mounts of [Config.Edited].
+func Prefix(digest string) []string {
+	return []string{LauncherPath, "exec", "--file", ProfilePath, "--digest", digest, "--"}
+}
+
+// EditProcess gives the process file of an exec in a container under the profile
+// of that digest. A file that has the launcher already stays as it is.
+func EditProcess(text []byte, digest string) ([]byte, error) {
+	root, err := wholeText(text)
+	if err != nil {
+		return nil, err
+	}
+	if args, n, err := launched(text, root, digest); err != nil || n > 0 && n < len(args) {
+		return text, err
+	}
+	c, err := prefixArgs(text, root, digest)
+	if err != nil {
+		return nil, err
+	}
+	return apply(text, []change{c}), nil
+}
+
+// StateDigest gives the digest of the profile a container was created under,
+// from what the runtime's `state` says; "" when it was created under none.
+func StateDigest(state []byte) (string, error) {
+	a, err := annotations(state)
+	return a[AnnotationApplied], err
+}
+
+func prefixArgs(b []byte, process span, digest string) (change, error) {
+	args, err := arguments(b, process)
+	if err != nil {
+		return change{}, err
+	}
+	if len(args) == 0 {
+		return change{}, fmt.Errorf("%w: args: there is no program", errs.ErrInvalid)
+	}
+	var text strings.Builder
+	for _, a := range Prefix(digest) {
+		text.WriteString(quote(a) + ",")
+	}
+	return change{args[0].start, args[0].start, text.String()}, nil
+}
+
+// launched gives the arguments, and how many of them are the launcher's.
+func launched(b []byte, process span, digest string) (args []span, n int, err error) {
+	if args, err = arguments(b, process); err != nil {
+		return nil, 0, err
+	}
+	want := Prefix(digest)
+	if len(args) < len(want) {
+		return args, 0, nil
+	}
+	var have []string
+	for _, s := range args[:len(want)] {
+		var v string
+		if err := json.Unmarshal(b[s.start:s.end], &v); err != nil {
+			return nil, 0, fmt.Errorf("%w: args: %w", errs.ErrInvalid, err)
+		}
+		have = append(have, v)
+	}
+	if !slices.Equal(have, want) {
+		return args, 0, nil
+	}
+	return args, len(want), nil
+}
+
+func arguments(b []byte, process span) ([]span, error) {
+	at, ok, err := member(b, process, "args")
+	if err != nil || !ok {
+		return nil, err
+	}
+	args, err := children(b, at, '[')
+	if err != nil {
+		return nil, fmt.Errorf("args: %w", err)
+	}
+	return args, nil
+}
