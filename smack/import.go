@@ -2,6 +2,7 @@ package smack
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -45,6 +46,9 @@ type ImportOptions struct {
 	// Set gives the variables of templates their values. A section {{#a}} is
 	// repeated for each value of a, or of a.b, which {{b}} stands for inside.
 	Set map[string][]string
+	// MaxRules is how many bytes the imported rules may have as text, 0 for [MaxText]: what is
+	// made of them may hold less than files do, and far less than they need as [ImportedRule].
+	MaxRules int
 }
 
 // ImportedRule is a rule with its place.
@@ -117,7 +121,11 @@ func ImportFiles(files []File, o ImportOptions) (*Import, error) {
 	slices.SortStableFunc(sorted, func(a, b File) int { return strings.Compare(a.Name, b.Name) })
 	for _, f := range sorted {
 		im.file(f)
-		if len(im.errs) > MaxProblems {
+		if im.dropped > 0 {
+			im.out.Notes = append(im.out.Notes, Problem{Place: Place{File: f.Name}, Code: WarnDialect, Text: fmt.Sprintf("%d more remarks on the file", im.dropped)})
+			im.dropped = 0
+		}
+		if im.stopped() {
 			break
 		}
 	}
@@ -139,12 +147,33 @@ type importer struct {
 	out       *Import
 	errs      Problems
 	templates []File
+	size      int // bytes of the rules
+	full      bool
+	dropped   int // notes on the file at hand
 
 	// Where entries and lists of settings stand that were read.
 	single   map[string]string // files of one kind, by kind
 	cipsoAt  map[string]Place
 	prefixAt map[netip.Prefix]Place
 }
+
+// add takes over a rule.
+func (im *importer) add(r ImportedRule) {
+	im.size += len(r.Subject) + len(r.Object) + len("  -\n")
+	most := cmp.Or(im.o.MaxRules, MaxText)
+	switch {
+	case im.full:
+	case im.size > most:
+		im.full = true
+		im.fail(r.At, ErrLimit, "the rules have more than %d bytes together", most)
+		im.out.Rules = nil
+	default:
+		im.out.Rules = append(im.out.Rules, r)
+	}
+}
+
+// stopped says that nothing more is to be read.
+func (im *importer) stopped() bool { return im.full || len(im.errs) > MaxProblems }
 
 func (im *importer) fail(at Place, err error, format string, args ...any) {
 	if len(im.errs) <= MaxProblems {
@@ -167,7 +196,9 @@ func (im *importer) note(at Place, code Code, format string, args ...any) {
 	for i := len(im.out.Notes) - 1; i >= 0 && im.out.Notes[i].Place.File == at.File; i-- {
 		n++
 	}
-	if n < MaxProblems {
+	if n >= MaxProblems {
+		im.dropped++
+	} else {
 		im.out.Notes = append(im.out.Notes, Problem{Place: at, Code: code, Text: fmt.Sprintf(format, args...)})
 	}
 }
@@ -216,6 +247,9 @@ func (im *importer) rules(f File, dialect Dialect) {
 		rows, errs := expand(f, im.o.Set)
 		im.errs = append(im.errs, errs...)
 		for _, row := range rows {
+			if im.stopped() {
+				return
+			}
 			im.line(Place{File: f.Name, Line: row.number}, []byte(row.text), dialect)
 		}
 	default:
@@ -225,6 +259,9 @@ func (im *importer) rules(f File, dialect Dialect) {
 
 // acrossFiles tells of pairs that more than one file sets.
 func (im *importer) acrossFiles() {
+	if len(im.out.Files) < 2 {
+		return
+	}
 	type pair struct{ subject, object string }
 	seen := map[pair]ImportedRule{}
 	for _, r := range im.out.Rules {

@@ -187,3 +187,31 @@ func TestTemplateOneError(t *testing.T) {
 		}
 	}
 }
+
+// Rules take many times their text, so their number ends with what may be made of them.
+func TestImportBounds(t *testing.T) {
+	rules := []byte(strings.Repeat("A B r\n", 1000))
+	for _, files := range [][]File{
+		{{"a", rules}}, {{"a", rules[:3000]}, {"b", rules[:3000]}},
+		{{"m", []byte(`<manifest><define><domain name="D"/><request>` + strings.Repeat(`<smack request="O" type="r"/>`, 1000) + `</request></define></manifest>`)}},
+		{{"t", []byte("~A~ B r\n" + string(rules))}},
+	} {
+		o := ImportOptions{MaxRules: 5999, Set: map[string][]string{"A": {"A"}}}
+		if files[0].Name != "t" {
+			o.Set = nil
+		}
+		_, err := ImportFiles(files, o)
+		var ps Problems
+		if !errors.As(err, &ps) || !errors.Is(err, ErrLimit) || len(ps) != 1 {
+			t.Errorf("%s: %.200v", files[0].Name, err)
+		}
+		o.MaxRules = 6006
+		if im, err := ImportFiles(files, o); err != nil || len(im.Rules) < 1000 {
+			t.Errorf("%s: %.200v", files[0].Name, err)
+		}
+	}
+	im, err := ImportFiles([]File{{"a", []byte(strings.Repeat("# A B r\n", 250))}}, ImportOptions{Dialect: DialectSystemd})
+	if err != nil || len(im.Notes) != MaxProblems+1 || im.Notes[MaxProblems].Text != "150 more remarks on the file" {
+		t.Errorf("%d notes, %v", len(im.Notes), err)
+	}
+}

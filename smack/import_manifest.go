@@ -30,7 +30,7 @@ func (im *importer) manifest(f File) {
 		return
 	}
 	m := manifest{im: im, file: f.Name, dec: xml.NewDecoder(bytes.NewReader(f.Data))}
-	for len(im.errs) <= MaxProblems {
+	for !im.stopped() {
 		line, column := m.dec.InputPos()
 		token, err := m.dec.Token()
 		if errors.Is(err, io.EOF) {
@@ -218,5 +218,5 @@ func (m *manifest) rule(w manifestEntry) {
 		m.im.fail(w.at, ErrAccess, "type: %v", err)
 		return
 	}
-	m.im.out.Rules = append(m.im.out.Rules, ImportedRule{At: w.at, Subject: w.subject, Object: w.object, Allow: a})
+	m.im.add(ImportedRule{At: w.at, Subject: w.subject, Object: w.object, Allow: a})
 }

@@ -21,7 +21,7 @@ func (im *importer) text(f File, dialect Dialect) {
 	}
 	for row := range bytes.Lines(data) {
 		at.Line++
-		if len(im.errs) > MaxProblems {
+		if im.stopped() {
 			return
 		}
 		im.line(at, bytes.TrimSuffix(row, newline), dialect)
@@ -63,7 +63,7 @@ func (im *importer) line(at Place, row []byte, dialect Dialect) {
 		im.fail(at, err, "%s; %s", what, elsewhere(dialect))
 		return
 	}
-	im.out.Rules = append(im.out.Rules, ImportedRule{
+	im.add(ImportedRule{
 		At: at, Subject: string(rule.subject), Object: string(rule.object),
 		Modify: rule.deny&threeColumns == 0, Allow: rule.allow, Deny: denied(rule.deny),
 	})

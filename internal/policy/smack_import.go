@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	apiv1 "policyd.dev/policyd/api/policyd/v1"
+	"policyd.dev/policyd/internal/errs"
 	"policyd.dev/policyd/smack"
 )
 
@@ -28,6 +29,7 @@ type ImportedSmack struct {
 // The document is read again and compared with what was imported before it is
 // given, so it says the same.
 func ImportSmack(files []smack.File, o smack.ImportOptions, name string) (*ImportedSmack, error) {
+	o.MaxRules = MaxFileBytes
 	im, err := smack.ImportFiles(files, o)
 	if err != nil {
 		return nil, err
@@ -44,6 +46,9 @@ func ImportSmack(files []smack.File, o smack.ImportOptions, name string) (*Impor
 	text, err := ToYAML(&apiv1.Resource{Kind: &apiv1.Resource_SmackPolicy{SmackPolicy: importedDocument(im, name)}})
 	if err != nil {
 		return nil, err
+	}
+	if len(text) > MaxFileBytes {
+		return nil, fmt.Errorf("%w: the document of all that is imported would have %d bytes, at most %d; import in parts, or write templates", errs.ErrTooLarge, len(text), MaxFileBytes)
 	}
 	docs, err := Parse("", text)
 	if err != nil {
