@@ -10,7 +10,6 @@ import (
 
 	"policyd.dev/policyd/enforce/profile"
 	"policyd.dev/policyd/internal/cli"
-	"policyd.dev/policyd/internal/errs"
 )
 
 func realFile(name string) (string, error) { return filepath.EvalSymlinks(name) }
@@ -94,7 +93,7 @@ func (a *app) reduce(c *compiled, abi int) error {
 		return unsupported(abi, text)
 	}
 	if len(p.Layers) == 0 {
-		return fmt.Errorf("%w of ABI %d: nothing of the policy is left", errs.ErrUnsupported, abi)
+		return nothingLeft(c.name, abi)
 	}
 	c.profile = p
 	c.encoded = p.Encode()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -13,6 +14,7 @@ import (
 	"policyd.dev/policyd/enforce/profile"
 	"policyd.dev/policyd/internal/cli"
 	"policyd.dev/policyd/internal/cli/decide"
+	"policyd.dev/policyd/internal/errs"
 	"policyd.dev/policyd/internal/policy"
 )
 
@@ -96,7 +98,7 @@ func (d *decision) decider(a *app, cmd *cobra.Command, ref string) (*decide.Deci
 	d.options = o
 	dec, err := decide.New(c.profile, c.origins, o)
 	if err != nil {
-		return nil, nil, seenHint(fmt.Errorf("%s: %w", c.name, err))
+		return nil, nil, seenHint(d.notHere(cmd, c, fmt.Errorf("%s: %w", c.name, err)))
 	}
 	if sup.ABI != 0 {
 		if err := startable(c, sup); err != nil {
@@ -104,6 +106,49 @@ func (d *decision) decider(a *app, cmd *cobra.Command, ref string) (*decide.Deci
 		}
 	}
 	return dec, c, nil
+}
+
+// notHere adds to the error of a policy under which nothing would start what helps:
+// the rules whose paths are missing, and how to have another kernel or host asked.
+func (d *decision) notHere(cmd *cobra.Command, c *compiled, err error) error {
+	if !errors.Is(err, decide.ErrNotEnforceable) {
+		return err
+	}
+	_, lost := c.profile.Reduce(d.options.ABI)
+	if !c.profile.Degrade && slices.ContainsFunc(lost, profile.Need.Confines) {
+		return fmt.Errorf("%w\n%s", err, wayOut)
+	}
+	if d.lexical {
+		return err
+	}
+	err = policy.PlacePaths(missingPaths(c.profile, err), c.profile, c.origins)
+	if errors.Is(err, errs.ErrPathMissing) && cmd.Flags().Lookup("lexical") != nil {
+		err = fmt.Errorf("%w\n--lexical decides on the text alone, for hosts that have the path", err)
+	}
+	return err
+}
+
+// missingError is an error of a profile with the paths of rules that are not there.
+type missingError struct {
+	error
+	paths []error
+}
+
+func (e *missingError) Unwrap() []error { return append([]error{e.error}, e.paths...) }
+
+// missingPaths finds the paths that an error is about, when they are not there.
+func missingPaths(p *profile.Profile, err error) error {
+	m := &missingError{error: err}
+	for i := range p.Paths {
+		row := &p.Paths[i]
+		if _, lerr := os.Stat(row.Path); row.Missing != profile.Skip && errors.Is(lerr, os.ErrNotExist) {
+			m.paths = append(m.paths, &errs.PathError{Path: row.Path, Err: errs.ErrPathMissing})
+		}
+	}
+	if m.paths == nil {
+		return err
+	}
+	return m
 }
 
 // checkABI refuses a value of --abi that no kernel has.
@@ -151,7 +196,7 @@ func startable(c *compiled, sup landlock.Support) error {
 	case err == nil:
 		rs.Release()
 	case !errors.Is(err, os.ErrPermission):
-		return fmt.Errorf("%s: %w:\n%w", c.name, decide.ErrNotEnforceable, err)
+		return fmt.Errorf("%s: %w:\n%w", c.name, decide.ErrNotEnforceable, policy.PlacePaths(err, c.profile, c.origins))
 	}
 	return nil
 }

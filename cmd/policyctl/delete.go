@@ -45,7 +45,7 @@ func newDelete(a *app) *cobra.Command {
 				})
 			})
 			if err != nil {
-				return err
+				return otherKind(ctx, c, args[0], err)
 			}
 			kept := "its history is kept"
 			if req.Purge {

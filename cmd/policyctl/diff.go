@@ -144,7 +144,7 @@ func (a *app) canonical(ctx context.Context, what string) ([]byte, error) {
 	kind, ref := splitKind(what)
 	v, err := getVersion(ctx, c, kind, ref)
 	if err != nil {
-		return nil, err
+		return nil, fileHint(what, "write ./"+what, otherKind(ctx, c, what, err))
 	}
 	return policy.ToYAML(v.GetResource())
 }

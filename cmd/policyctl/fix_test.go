@@ -46,7 +46,7 @@ func TestFixIsEnoughAndLeast(t *testing.T) {
 		{"unlink DIR/a/file", "app:remove_file@DIR/a"},
 		{"mkdir DIR/b/x", "app:make_dir@DIR/b"},
 		{"rename DIR/a/file DIR/a/other", "app:remove_file,make_reg@DIR/a"},
-		{"rename DIR/a/file DIR/b/file", ""}, // layer net refuses it without handling refer
+		{"rename DIR/a/file DIR/b/file", ""},                                       // layer net refuses it without handling refer
 		{"link DIR/a/file DIR/b/file", "app:refer@DIR/a app:make_reg,refer@DIR/b"}, // without it
 		{"exec DIR/script", "app:execute,read_file@DIR/script app:execute,read_file@DIR/a/file"},
 		{"signal out", ""},

@@ -34,7 +34,7 @@ func newHistory(a *app) *cobra.Command {
 			for token := ""; ; {
 				res, err := c.Policies.ListVersions(ctx, &apiv1.ListVersionsRequest{Kind: kind, Name: name, PageToken: token})
 				if err != nil {
-					return err
+					return otherKind(ctx, c, args[0], err)
 				}
 				all = append(all, res.GetVersions()...)
 				if token = res.GetNextPageToken(); token == "" {

@@ -141,18 +141,22 @@ const asWritten = profile.MaxABI
 // fetch gets the profile of a version from policyd, compiled for a kernel of an
 // ABI, with the settings of the process when wanted.
 func (a *app) fetch(ctx context.Context, ref string, set map[string]string, abi uint32, process bool) (*compiled, error) {
+	given := ref
+	ref, err := landlockRef(ref)
+	if err != nil {
+		return nil, err
+	}
 	ctx, c, cancel, err := a.call(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer cancel()
-	_, ref = splitKind(ref)
 	res, err := c.Profiles.GetProfile(ctx, &apiv1.GetProfileRequest{Ref: ref, Parameters: set, Abi: abi})
 	if err != nil {
-		return nil, err
+		return nil, fileHint(given, "-f "+given, otherKind(ctx, c, given, err))
 	}
 	if len(res.GetProfile()) == 0 {
-		return nil, fmt.Errorf("%s: %w of ABI %d: nothing of the policy is left", ref, errs.ErrUnsupported, abi)
+		return nil, nothingLeft(ref, int(abi))
 	}
 	for _, m := range res.GetMissing() {
 		a.note("not enforced: %s", missingText(m))

@@ -46,7 +46,7 @@ func newRollback(a *app) *cobra.Command {
 				})
 			})
 			if err != nil {
-				return err
+				return otherKind(ctx, c, args[0], err)
 			}
 			if form == cli.JSON || form == cli.YAML {
 				return cli.WriteMessage(a.out, form, res)

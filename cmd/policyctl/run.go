@@ -118,7 +118,9 @@ func (o *runFlags) spec(ref string, program []string) (*apiv1.SandboxSpec, error
 	if err != nil {
 		return nil, err
 	}
-	_, ref = splitKind(ref)
+	if ref, err = landlockRef(ref); err != nil {
+		return nil, err
+	}
 	return &apiv1.SandboxSpec{
 		Ref: ref, Parameters: set, Argv: program, Environment: env, Directory: dir,
 		User: o.user, Group: o.group, Remove: o.remove, LogLimit: o.logLimit,
@@ -142,7 +144,7 @@ func (a *app) detach(ctx context.Context, spec *apiv1.SandboxSpec, verbose bool)
 		return c.Sandboxes.Start(ctx, req, o...)
 	})
 	if err != nil {
-		return err
+		return a.startHint(ctx, c, spec.GetRef(), err)
 	}
 	a.tellRecord(res.GetSandbox(), verbose)
 	if form == cli.JSON || form == cli.YAML {
@@ -202,9 +204,17 @@ func (a *app) attach(ctx context.Context, spec *apiv1.SandboxSpec, tty, verbose 
 		return &cli.Exit{Code: cli.ExitTimedOut, Err: fmt.Errorf("gave up after %v: sandbox %s gets SIGHUP and is ended soon after", a.timeout, id)}
 	}
 	if err != nil {
-		return err
+		return a.startHint(ctx, c, spec.GetRef(), err)
 	}
 	return exitOf(exit)
+}
+
+// startHint says what a reference may have meant that there is no policy of.
+func (a *app) startHint(ctx context.Context, c *cli.Client, ref string, err error) error {
+	if code := status.Code(err); code != codes.NotFound && code != codes.InvalidArgument {
+		return err
+	}
+	return fileHint(ref, "run takes policies of policyd alone, exec -f "+ref+" needs none", otherKind(ctx, c, ref, err))
 }
 
 // exitOf makes a program's status policyctl's own.

@@ -14,7 +14,6 @@ import (
 	apiv1 "policyd.dev/policyd/api/policyd/v1"
 	"policyd.dev/policyd/enforce/profile"
 	"policyd.dev/policyd/internal/cli"
-	"policyd.dev/policyd/internal/errs"
 )
 
 // exitGained is the exit code of diff --semantic when B allows more.
@@ -173,7 +172,7 @@ func enforceable(p *profile.Profile, abi int) error {
 	q, lost := p.Reduce(abi)
 	for _, n := range lost {
 		if n.Confines() && !p.Degrade {
-			return fmt.Errorf("%w: %v", errs.ErrUnsupported, n)
+			return &unsupportedError{fmt.Sprintf("%v; %s", n, wayOut)}
 		}
 	}
 	if !q.Flatten && len(q.Layers) <= profile.MaxKernelLayers || len(q.Layers) == 0 {
@@ -192,7 +191,11 @@ func (a *app) version(ctx context.Context, kind, ref string) (*apiv1.Version, er
 		return nil, err
 	}
 	defer cancel()
-	return getVersion(ctx, c, kind, ref)
+	v, err := getVersion(ctx, c, kind, ref)
+	if err != nil {
+		return nil, otherKind(ctx, c, ref, err)
+	}
+	return v, nil
 }
 
 // isProfileOrFile is isFile for names of compiled profiles too.

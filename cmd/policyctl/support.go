@@ -8,9 +8,23 @@ import (
 	"policyd.dev/policyd/internal/errs"
 )
 
-// unsupported says all that a kernel of an ABI lacks.
+// unsupportedError is errs.ErrUnsupported in words for a kernel that need not be this one.
+type unsupportedError struct{ text string }
+
+func (e *unsupportedError) Error() string { return e.text }
+func (e *unsupportedError) Unwrap() error { return errs.ErrUnsupported }
+
+// wayOut is what helps where a kernel lacks what a policy handles.
+const wayOut = "the policy could say `enforcement: degrade`, or a lower abi"
+
+// unsupported says what a kernel of an ABI cannot enforce.
 func unsupported(abi int, lacks []string) error {
-	return fmt.Errorf("%w (its ABI is %d); the policy could say `enforcement: degrade`, or a lower abi:\n%s", errs.ErrUnsupported, abi, strings.Join(lacks, "\n"))
+	return &unsupportedError{fmt.Sprintf("a kernel of ABI %d cannot enforce the policy; %s:\n%s", abi, wayOut, strings.Join(lacks, "\n"))}
+}
+
+// nothingLeft is what degrading to an ABI may come to.
+func nothingLeft(name string, abi int) error {
+	return &unsupportedError{fmt.Sprintf("%s: a kernel of ABI %d cannot enforce any of it", name, abi)}
 }
 
 // maskNames is a mask in words; what is the same as everything at an ABI is "all".

@@ -51,7 +51,7 @@ func newTag(a *app) *cobra.Command {
 				})
 			})
 			if err != nil {
-				return err
+				return otherKind(ctx, c, args[0], err)
 			}
 			switch {
 			case form == cli.JSON || form == cli.YAML:

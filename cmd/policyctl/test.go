@@ -52,8 +52,8 @@ func newTest(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if least < 0 || least > 100 {
-				return cli.Usage(fmt.Errorf("--coverage-min %g: want a percentage, 0 to 100", least))
+			if least < 0 || least > 100 || least > 0 && least < 1 {
+				return cli.Usage(fmt.Errorf("--coverage-min %g: want a percentage, 0 or 1 to 100 (80 is four of five rules)", least))
 			}
 			report, err := a.runTests(cmd.Context(), args, enforce)
 			if err != nil {
@@ -106,7 +106,7 @@ func (a *app) runTests(ctx context.Context, files []string, enforce bool) (*poli
 	r := &policytest.Runner{Fetch: func(ctx context.Context, ref string, set map[string]string) (*policytest.Compiled, error) {
 		c, err := a.fetch(ctx, ref, set, asWritten, false)
 		if err != nil {
-			return nil, err
+			return nil, errors.New(cli.Text(err)) // the report shows its text
 		}
 		return &policytest.Compiled{Name: c.name, Profile: c.profile, Origins: c.origins, Layers: c.layers}, nil
 	}}

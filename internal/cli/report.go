@@ -25,12 +25,8 @@ func Report(w io.Writer, p Painter, err error) {
 		Findings(w, p, found.Findings())
 		return
 	}
-	message := err.Error()
+	message := Text(err)
 	st, isStatus := statusOf(err)
-	if _, own := errors.AsType[*Unreachable](err); isStatus && !own {
-		// The text of a status error begins "rpc error: code = ...".
-		message = strings.ReplaceAll(message, st.Err().Error(), st.Message())
-	}
 	if isStatus && message == st.Message() && tellsFindings(st) {
 		findingsText(w, p, message)
 		return
@@ -49,6 +45,15 @@ func Report(w io.Writer, p Painter, err error) {
 	for _, line := range details {
 		printLines(w, "  ", line)
 	}
+}
+
+// Text is the text of an error for people. That of a status error begins "rpc error: code = ...", which is left out.
+func Text(err error) string {
+	st, isStatus := statusOf(err)
+	if _, own := errors.AsType[*Unreachable](err); !isStatus || own {
+		return err.Error()
+	}
+	return strings.ReplaceAll(err.Error(), st.Err().Error(), st.Message())
 }
 
 // tellsFindings tells that the text of a status is findings on documents: it begins with the first violation, which

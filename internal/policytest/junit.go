@@ -37,6 +37,7 @@ type junitCase struct {
 	Failure   *junitProblem `xml:"failure"`
 	Error     *junitProblem `xml:"error"`
 	Skipped   *junitSkipped `xml:"skipped"`
+	Out       string        `xml:"system-out,omitempty"`
 }
 
 type junitProblem struct {
@@ -102,6 +103,9 @@ func suiteOf(t *Result) junitSuite {
 		case Skipped:
 			c.Skipped = &junitSkipped{Message: x.Text}
 		case Passed:
+			if x.Kernel != nil {
+				c.Out = fmt.Sprintf("the kernel: %s under the policy, %s without", x.Kernel.Under, x.Kernel.Without)
+			}
 		}
 		s.Cases = append(s.Cases, c)
 	}

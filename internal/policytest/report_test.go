@@ -121,7 +121,7 @@ func TestJSON(t *testing.T) {
 		`"kernel":null}`, `"expectations":[]`,
 		`"coverage":[{"policy":"web","rules":[{"file":"test.yaml","line":12,"field":"spec.layers[0].paths[0]","fragment":"","touched":true}`,
 		`"total":3,"touched":1,"percent":33.3`,
-		`"summary":{"tests":3,"broken":1,"passed":3,"failed":1,"skipped":0,"seconds":1.5}}`,
+		`"summary":{"tests":3,"broken":1,"passed":3,"enforced":0,"failed":1,"skipped":0,"seconds":1.5}}`,
 	} {
 		if !bytes.Contains(b, []byte(part)) {
 			t.Errorf("no %s in\n%s", part, b)

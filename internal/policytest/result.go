@@ -66,17 +66,31 @@ func (r *Result) Count(s Status) int {
 	return n
 }
 
+// Enforced gives how many expectations passed by the kernel's own answer.
+func (r *Result) Enforced() int {
+	n := 0
+	for i := range r.Expectations {
+		if r.Expectations[i].byKernel() {
+			n++
+		}
+	}
+	return n
+}
+
+func (x *Expectation) byKernel() bool { return x.Status == Passed && x.Kernel != nil }
+
 // Failed tells whether the test failed.
 func (r *Result) Failed() bool { return r.Error != "" || r.Count(Failed) > 0 }
 
 // Summary counts over tests.
 type Summary struct {
-	Tests   int     `json:"tests"`
-	Broken  int     `json:"broken"` // tests that could not be run
-	Passed  int     `json:"passed"`
-	Failed  int     `json:"failed"`
-	Skipped int     `json:"skipped"`
-	Seconds float64 `json:"seconds"`
+	Tests    int     `json:"tests"`
+	Broken   int     `json:"broken"` // tests that could not be run
+	Passed   int     `json:"passed"`
+	Enforced int     `json:"enforced"` // of those that passed: by the kernel too
+	Failed   int     `json:"failed"`
+	Skipped  int     `json:"skipped"`
+	Seconds  float64 `json:"seconds"`
 }
 
 // Report is all that a run gave, the JSON output.
@@ -95,6 +109,7 @@ func NewReport(results []*Result, took time.Duration) *Report {
 			r.Summary.Broken++
 		}
 		r.Summary.Passed += t.Count(Passed)
+		r.Summary.Enforced += t.Enforced()
 		r.Summary.Failed += t.Count(Failed)
 		r.Summary.Skipped += t.Count(Skipped)
 	}

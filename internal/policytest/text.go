@@ -25,6 +25,9 @@ func WriteText(w io.Writer, r *Report, verbose bool, paint Paint) error {
 	}
 	s := &r.Summary
 	parts := []string{fmt.Sprintf("%d passed", s.Passed)}
+	if s.Enforced > 0 {
+		parts = append(parts, fmt.Sprintf("%d of them by the kernel", s.Enforced))
+	}
 	for _, n := range []struct {
 		n    int
 		text string
@@ -77,7 +80,11 @@ func writeTest(b *strings.Builder, t *Result, verbose bool, paint Paint) {
 		if !verbose && x.Status != Failed {
 			continue
 		}
-		fmt.Fprintf(b, "  %s %s:%d: %s\n", paint(string(x.Status), x.Status), clean(t.File), x.Line, clean(x.Op))
+		by := ""
+		if x.byKernel() {
+			by = " (kernel: " + x.Kernel.Under + ")"
+		}
+		fmt.Fprintf(b, "  %s %s:%d: %s%s\n", paint(string(x.Status), x.Status), clean(t.File), x.Line, clean(x.Op), by)
 		if x.Status == Passed {
 			continue
 		}
