@@ -192,7 +192,8 @@ func TestTemplateOneError(t *testing.T) {
 func TestImportBounds(t *testing.T) {
 	rules := []byte(strings.Repeat("A B r\n", 1000))
 	for _, files := range [][]File{
-		{{"a", rules}}, {{"a", rules[:3000]}, {"b", rules[:3000]}},
+		{{"a", rules}},
+		{{"a", rules[:3000]}, {"b", rules[:3000]}},
 		{{"m", []byte(`<manifest><define><domain name="D"/><request>` + strings.Repeat(`<smack request="O" type="r"/>`, 1000) + `</request></define></manifest>`)}},
 		{{"t", []byte("~A~ B r\n" + string(rules))}},
 	} {

@@ -129,12 +129,10 @@ func testWriters(t *testing.T, fs FS) {
 	}
 	r := rand.New(rand.NewPCG(9, 9))
 	var owned *smack.Set
-	want := map[string]smack.Access{}
 	for n := range 12 {
+		want := union(randomRules(r, "Writer", 20, 150, true), randomRules(r, fmt.Sprintf("WrNew%d_", n), 30, 300, false))
 		if n%4 == 3 {
 			want = map[string]smack.Access{}
-		} else {
-			want = union(randomRules(r, "Writer", 20, 150, true), randomRules(r, fmt.Sprintf("WrNew%d_", n), 30, 300, false))
 		}
 		set := setOfMap(t, want)
 		owned = load(t, fs, set, owned, Options{Order: Order(n % 2)}).Owned
