@@ -26,23 +26,25 @@ import (
 	"policyd.dev/policyd/smack/smacktest"
 )
 
-// killEnv makes a daemon of tests kill itself with SIGKILL instead of its write N to smackfs.
+// killEnv is the path of a file. While it is there, a daemon of tests counts its writes to smackfs, and kills itself
+// with SIGKILL instead of the one whose number, from 0 on, is in the file.
 const killEnv = "POLICYD_TEST_SMACK_KILL"
 
-func killedWriting(at string) {
-	n, err := strconv.Atoi(at)
-	if err != nil {
+func killedWriting(file string) {
+	if file == "" {
 		return
 	}
+	n := 0
 	findSmackfs = func() (smackfs.FS, error) {
 		fs, err := smackfs.Find()
-		return &countingFS{fs, &n}, err
+		return &countingFS{fs, file, &n}, err
 	}
 }
 
 type countingFS struct {
 	smackfs.FS
-	left *int
+	killAt string
+	writes *int
 }
 
 func (f *countingFS) Unwrap() smackfs.FS { return f.FS }
@@ -52,21 +54,21 @@ func (f *countingFS) Open(name string, flag int) (smackfs.File, error) {
 	if err != nil || flag == unix.O_RDONLY {
 		return file, err
 	}
-	return countingFile{file, f.left}, nil
+	return countingFile{file, f}, nil
 }
 
 type countingFile struct {
 	smackfs.File
-	left *int
+	fs *countingFS
 }
 
 func (f countingFile) Write(p []byte) (int, error) {
-	if len(p) > 0 {
-		if *f.left == 0 {
+	if at, err := os.ReadFile(f.fs.killAt); err == nil && len(p) > 0 {
+		if string(at) == strconv.Itoa(*f.fs.writes) {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 			select {}
 		}
-		*f.left--
+		*f.fs.writes++
 	}
 	return f.File.Write(p)
 }
@@ -296,36 +298,70 @@ func (h *smackTest) large() {
 	h.stop()
 }
 
-// killed kills policyd in the middle of loads; the next one brings the rules before back.
+// killed kills policyd before every write of a load, of rules and of settings; the next one brings what was before back.
 func (h *smackTest) killed() {
-	h.start()
-	h.apply("big", string(smacktest.Shape{Rules: 1500, Labels: 100, Seed: 3}.Text()))
-	h.apply("big", string(smacktest.Shape{Rules: 1500, Labels: 100, Seed: 4}.Text()))
-	h.load(&apiv1.LoadRequest{Ref: "big@1"})
-	was := h.kernel()
-	h.stop()
-	for _, n := range []int{1, 9} {
-		h.start(fmt.Sprintf("%s=%d", killEnv, n))
-		_, err := h.smack.Load(ctx(h.T), &apiv1.LoadRequest{Ref: "big@2"})
+	at := filepath.Join(h.dir, "kill")
+	version := func(from int, ambient string) string {
+		var b strings.Builder
+		for i := range 50 { // long labels: few rules make several writes
+			fmt.Fprintf(&b, "        Killed%[1]s%02[2]d Killed%[1]s%02[3]d rw\n", strings.Repeat("x", 80), i, i+from)
+		}
+		return "apiVersion: policyd/v1\nkind: SmackPolicy\nmetadata: {name: long}\nspec:\n  layers:\n    - rules: |\n" + b.String() +
+			"  settings: {ambient: " + ambient + ", ptrace: 1}\n"
+	}
+	shows := func() map[string]string {
+		all := h.kernel()
+		for _, name := range []string{"ambient", "ptrace"} {
+			b, err := os.ReadFile(filepath.Join(string(smackfsDir), name))
+			if err != nil {
+				h.Fatal(err)
+			}
+			all[name] = string(b)
+		}
+		return all
+	}
+	env := killEnv + "=" + at
+	h.start(env)
+	h.put(version(1, "KilledBefore"))
+	h.put(version(2, "KilledAfter"))
+	h.load(&apiv1.LoadRequest{Ref: "long@1"})
+	was := shows()
+	for n := 0; ; n++ {
+		if err := os.WriteFile(at, []byte(strconv.Itoa(n)), 0o600); err != nil {
+			h.Fatal(err)
+		}
+		_, err := h.smack.Load(ctx(h.T), &apiv1.LoadRequest{Ref: "long@2"})
+		if err := os.Remove(at); err != nil {
+			h.Fatal(err)
+		}
+		if err == nil {
+			if n < 5 {
+				h.Errorf("only %d writes: the test is too small", n)
+			}
+			break
+		}
 		if status.Code(err) != codes.Unavailable {
 			h.Fatalf("killed at write %d: %v", n, err)
 		}
 		<-h.p.done
-		if maps.Equal(h.kernel(), was) {
-			h.Fatalf("killed at write %d, and nothing was written", n)
+		if maps.Equal(shows(), was) != (n == 0) {
+			h.Fatalf("killed at write %d, and the kernel is as before: %v", n, n > 0)
 		}
-		h.start()
-		if s := h.state(); s.GetVersion() != 1 || s.GetDriftTotal() != 0 || !strings.Contains(s.GetInterrupted(), "big@2 was cut off and is undone") {
-			h.Errorf("killed at write %d: %s@%d in force, drift %d, %q", n, s.GetPolicy(), s.GetVersion(), s.GetDriftTotal(), s.GetInterrupted())
+		h.start(env)
+		if s := h.state(); s.GetVersion() != 1 || s.GetDriftTotal() != 0 || len(s.GetSettingsDrift()) != 0 || !strings.Contains(s.GetInterrupted(), "long@2 was cut off and is undone") {
+			h.Errorf("killed at write %d: %s@%d in force, drift %d, %q, %q", n, s.GetPolicy(), s.GetVersion(), s.GetDriftTotal(), s.GetSettingsDrift(), s.GetInterrupted())
 		}
-		if !maps.Equal(h.kernel(), was) {
-			h.Errorf("killed at write %d: the kernel has other rules than before", n)
+		if !maps.Equal(shows(), was) {
+			h.Errorf("killed at write %d: the kernel has other rules or settings than before", n)
 		}
-		h.stop()
 	}
-	h.start()
 	if _, err := h.smack.Unload(ctx(h.T), &apiv1.UnloadRequest{}); err != nil {
 		h.Error(err)
+	}
+	for name, value := range map[string]string{"ambient": "_", "ptrace": "0"} {
+		if err := os.WriteFile(filepath.Join(string(smackfsDir), name), []byte(value), 0); err != nil {
+			h.Error(err)
+		}
 	}
 	h.stop()
 }
