@@ -99,6 +99,7 @@ func serve(o *options, stderr io.Writer) (err error) {
 	srv, err := server.New(server.Config{
 		Store: st, Sandboxes: boxes, Support: sup, Containment: containment.Name(), Grants: o.config.Grants,
 		Limits: o.config.Limits, TLS: tlsConfig, Log: log, UID: os.Geteuid(), Smack: host, LabelPool: o.config.LabelPool,
+		Unmatched: o.config.Unmatched,
 	})
 	if err != nil {
 		return err

@@ -103,6 +103,7 @@ func (d *daemon) reload() {
 		return
 	}
 	d.server.Reload(cfg.Grants, cfg.Limits)
+	d.server.SetUnmatched(cfg.Unmatched)
 	d.level.Set(cfg.Log.Level)
 	old := d.options.config
 	for name, same := range map[string]bool{

@@ -14,8 +14,10 @@ type Config struct {
 	// Grants give roles. Nil (key absent) means the defaults of [DefaultGrants].
 	Grants []Grant
 	Limits Limits
-	Store  Store
-	Log    Log
+	// Unmatched is a reference to the policy of workloads that no Binding matches. Empty: they get none.
+	Unmatched string
+	Store     Store
+	Log       Log
 	// StopDeadline is how long requests under way may take after SIGTERM.
 	StopDeadline time.Duration
 	// Launcher is the path of policyd-launch, which ends descendants where cgroups cannot. Empty: beside policyd.

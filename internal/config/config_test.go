@@ -104,6 +104,7 @@ log: {level: debug, format: json}
 stopDeadline: 0s
 launcher: /l
 smack: {poolSize: 5}
+bindings: {unmatched: fallback@stable}
 `), 0)
 	if err != nil {
 		t.Fatal(err)
@@ -114,7 +115,7 @@ smack: {poolSize: 5}
 		Grants: []Grant{{Role: RoleAdmin, Users: []uint32{0, 12}, Groups: []uint32{0, 7}, SmackLabels: []string{"System"}, Certificates: []string{"ci"}, Policies: []string{"web-*"}, SandboxLabels: []string{"App-*"}}},
 		Limits: Limits{Sandboxes: 3, StartsPerSecond: 0.5, StartBurst: 1, Connections: 2, MessageBytes: 64 << 10, LogBytes: 65536},
 		Store:  Store{KeepVersions: 2, OpenTimeout: time.Second},
-		Log:    Log{Level: slog.LevelDebug, Format: "json"}, Launcher: "/l", LabelPool: 5,
+		Log:    Log{Level: slog.LevelDebug, Format: "json"}, Launcher: "/l", LabelPool: 5, Unmatched: "fallback@stable",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -125,6 +126,8 @@ func TestMistakes(t *testing.T) {
 	for _, tc := range []struct{ src, want string }{
 		{"roles:\n  - {role: user, smackLabels: [a/b]}\n", `c.yaml:2:32: roles\[0\].smackLabels\[0\]: label "a/b": .*`},
 		{"roles:\n  - {role: user, everyone: true, sandboxLabels: ['[']}\n", `c.yaml:2:50: roles\[0\].sandboxLabels\[0\]: "\[" is not a pattern`},
+		{"bindings:\n  unmatched: allow@\n", `c.yaml:2:14: bindings.unmatched: "allow@" is neither refuse nor a policy`},
+		{"bindings: {unmatched: \"\"}\n", `bindings.unmatched: "" is neither refuse nor a policy`},
 		{"smack: {poolSize: 0}\n", `smack.poolSize: 0 is not between 1 and 1000`},
 		{"limits:\n  connections: -1\n", `c.yaml:2:16: limits.connections: -1 is not between 0 and 1048576`},
 		{"limits:\n  connections: many\n", `c.yaml:2:16: .*`},
@@ -228,4 +231,12 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("socket without an owner: %+v", c)
 		}
 	})
+}
+
+func TestUnmatchedIsRefusedUnlessNamed(t *testing.T) {
+	for text, want := range map[string]string{"": "", "bindings: {}": "", "bindings: {unmatched: refuse}": "", "bindings: {unmatched: web}": "web", "bindings: {unmatched: web@3}": "web@3"} {
+		if c, err := Parse("c.yaml", []byte(text), 0); err != nil || c.Unmatched != want {
+			t.Errorf("%q: %v, %v", text, c, err)
+		}
+	}
 }

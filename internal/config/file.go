@@ -8,6 +8,7 @@ import (
 	"os/user"
 	"path"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -57,12 +58,21 @@ type file struct {
 		Level  *string `yaml:"level"`
 		Format *string `yaml:"format"`
 	} `yaml:"log"`
+	Bindings *struct {
+		Unmatched *string `yaml:"unmatched"`
+	} `yaml:"bindings"`
 	Smack *struct {
 		PoolSize *int `yaml:"poolSize"`
 	} `yaml:"smack"`
 	StopDeadline *string `yaml:"stopDeadline"`
 	Launcher     string  `yaml:"launcher"`
 }
+
+// refuseUnmatched is the word for giving no policy to what no Binding matches.
+const refuseUnmatched = "refuse"
+
+// reference is what a policy is named by (store.ParseRef, which this package may not import).
+var reference = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?(@([1-9][0-9]{0,18}|[a-z]([a-z0-9._-]{0,61}[a-z0-9])?|sha256:[0-9a-f]{8,64}))?$`)
 
 // maxLabelPool bounds the labels of a pool: the kernel frees none.
 const maxLabelPool = 1000
@@ -109,6 +119,11 @@ func (f *file) into(c *Config, v *validator) {
 	}
 	if s := f.Smack; s != nil {
 		integer(v, at("smack", "poolSize"), s.PoolSize, 1, maxLabelPool, &c.LabelPool)
+	}
+	if b := f.Bindings; b != nil && b.Unmatched != nil && *b.Unmatched != refuseUnmatched {
+		if c.Unmatched = *b.Unmatched; !reference.MatchString(c.Unmatched) {
+			v.bad(at("bindings", "unmatched"), "%q is neither refuse nor a policy: web, web@3, web@stable, web@sha256:...", c.Unmatched)
+		}
 	}
 	duration(v, at("stopDeadline"), f.StopDeadline, &c.StopDeadline)
 	if c.Launcher = f.Launcher; c.Launcher != "" && !filepath.IsAbs(c.Launcher) {

@@ -19,6 +19,8 @@ var (
 var (
 	// ErrNotFound: no such policy, fragment, version, tag or sandbox.
 	ErrNotFound = errors.New("not found")
+	// ErrNoBinding: no Binding matches a workload, and the configuration gives it no policy.
+	ErrNoBinding = errors.New("no Binding matches")
 	// ErrExists: something of that name exists already.
 	ErrExists = errors.New("already exists")
 	// ErrVersionMismatch: the newest version is not the one the writer expected.

@@ -48,6 +48,20 @@ func (r *reporter) binding(spec *apiv1.BindingSpec) {
 	}
 }
 
+// BindingFinding is an error in a Binding that only who has its policy can see, at a key of its spec: of code
+// "bad-parameter" for set, else "bad-value".
+func (d *Document) BindingFinding(key, message string) *apiv1.Finding {
+	p := (*place)(nil).key("spec")
+	at := p.key(key)
+	code := codeBadValue
+	if key == "set" {
+		code = codeBadParameter
+	}
+	f := d.origin.finding(code, &at, message)
+	f.Severity = apiv1.Finding_SEVERITY_ERROR
+	return f
+}
+
 func (r *reporter) bindingMatch(m *apiv1.BindingMatch, spec *place) {
 	p := spec.key("match")
 	if m == nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	apiv1 "policyd.dev/policyd/api/policyd/v1"
 	"policyd.dev/policyd/enforce/landlock"
@@ -88,6 +89,15 @@ func (s *Server) prepare(c *Caller, role config.Role, files []*apiv1.SourceFile,
 		}
 		if compiled != nil {
 			b.host = append(b.host, s.lacks(d, compiled.Profile)...)
+		}
+		if d.Kind == policy.KindBinding {
+			f, err := s.checkBinding(c, d, b, src)
+			if err != nil {
+				return nil, err
+			}
+			if f != nil {
+				all.found = append(all.found, f)
+			}
 		}
 		b.puts = append(b.puts, put)
 		b.findings = append(b.findings, policy.Lint(d, src)...)
@@ -209,6 +219,9 @@ func (s *Server) Apply(ctx context.Context, req *apiv1.ApplyRequest) (*apiv1.App
 		applied, err = s.foresee(b.puts)
 	} else {
 		applied, err = s.store.Apply(ctx, actorOf(ctx, req.GetMessage(), req.GetRequestId(), req), b.puts)
+		if slices.ContainsFunc(b.puts, func(p store.Put) bool { return p.Kind == store.KindBinding }) {
+			s.bindingsChanged()
+		}
 		s.changed()
 	}
 	if err != nil {

@@ -36,6 +36,7 @@ var codeTable = []codeRow{
 	{errs.ErrVersionMismatch, codes.Aborted, "VERSION_MISMATCH"},
 	{errs.ErrReferenced, codes.FailedPrecondition, "REFERENCED"},
 	{errs.ErrDeleted, codes.NotFound, "DELETED"},
+	{errs.ErrNoBinding, codes.NotFound, "NO_BINDING"},
 	{errs.ErrExists, codes.AlreadyExists, "EXISTS"},
 	{errs.ErrNotRunning, codes.FailedPrecondition, "NOT_RUNNING"},
 	{errs.ErrStillRunning, codes.FailedPrecondition, "STILL_RUNNING"},

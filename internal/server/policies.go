@@ -160,6 +160,9 @@ func (s *Server) Rollback(ctx context.Context, req *apiv1.RollbackRequest) (*api
 	}
 	info, err := s.store.Rollback(ctx, actorOf(ctx, req.GetMessage(), req.GetRequestId(), req),
 		req.GetKind(), req.GetName(), req.GetTo(), expected(req.GetExpect()))
+	if req.GetKind() == store.KindBinding {
+		s.bindingsChanged()
+	}
 	s.changed()
 	if err != nil {
 		return nil, withResource(err, req.GetKind(), req.GetName())
@@ -221,6 +224,9 @@ func (s *Server) Delete(ctx context.Context, req *apiv1.DeleteRequest) (*apiv1.D
 		}
 	}
 	err := s.store.Delete(ctx, actorOf(ctx, "", req.GetRequestId(), req), req.GetKind(), req.GetName(), expected(req.GetExpect()), req.GetPurge())
+	if req.GetKind() == store.KindBinding {
+		s.bindingsChanged()
+	}
 	s.changed()
 	if err != nil {
 		return nil, withResource(err, req.GetKind(), req.GetName())

@@ -30,17 +30,9 @@ type answer struct {
 // GetProfile returns the compiled profile of a version, reduced to what the ABI asked for can enforce.
 func (s *Server) GetProfile(ctx context.Context, req *apiv1.GetProfileRequest) (*apiv1.GetProfileResponse, error) {
 	c := callerFrom(ctx)
-	key := answerKey(req)
-	a, ok := s.answers.get(key)
-	if ok {
-		if err := c.require(config.RoleViewer, store.KindLandlockPolicy, a.policy); err != nil {
-			return nil, err
-		}
-	} else {
-		var err error
-		if a, err = s.answer(ctx, c, key, req); err != nil {
-			return nil, err
-		}
+	a, err := s.profileOf(ctx, c, req)
+	if err != nil {
+		return nil, err
 	}
 	if req.GetKnownDigest() != "" && req.GetKnownDigest() == a.whole.GetProfileDigest() {
 		return a.notModified, nil
@@ -48,8 +40,20 @@ func (s *Server) GetProfile(ctx context.Context, req *apiv1.GetProfileRequest) (
 	return a.whole, nil
 }
 
-func (s *Server) answer(ctx context.Context, c *Caller, key string, req *apiv1.GetProfileRequest) (*answer, error) {
-	name, err := refName(store.KindLandlockPolicy, req.GetRef())
+func (s *Server) profileOf(ctx context.Context, c *Caller, req *apiv1.GetProfileRequest) (*answer, error) {
+	if req.GetWorkload() != nil {
+		return s.profileFor(ctx, c, req)
+	}
+	key := answerKey(req)
+	if a, ok := s.answers.get(key); ok {
+		return a, c.require(config.RoleViewer, store.KindLandlockPolicy, a.policy)
+	}
+	return s.answer(ctx, c, s.generation.Load(), key, req.GetRef(), req.GetParameters(), req.GetAbi(), "")
+}
+
+// answer makes the answer for a reference and keeps it under the key unless something changed since the generation.
+func (s *Server) answer(ctx context.Context, c *Caller, generation uint64, key, ref string, parameters map[string]string, abi uint32, bindingName string) (*answer, error) {
+	name, err := refName(store.KindLandlockPolicy, ref)
 	if err != nil {
 		return nil, err
 	}
@@ -57,18 +61,17 @@ func (s *Server) answer(ctx context.Context, c *Caller, key string, req *apiv1.G
 		return nil, err
 	}
 	sup := s.support
-	if req.GetAbi() != 0 {
-		if req.GetAbi() > profile.MaxABI {
-			return nil, invalidField("abi", "%d is not one of 1 to %d", req.GetAbi(), profile.MaxABI)
+	if abi != 0 {
+		if abi > profile.MaxABI {
+			return nil, invalidField("abi", "%d is not one of 1 to %d", abi, profile.MaxABI)
 		}
-		sup = landlock.Support{State: landlock.Available, ABI: int(req.GetAbi())}
+		sup = landlock.Support{State: landlock.Available, ABI: int(abi)}
 	}
-	generation := s.generation.Load()
-	v, err := s.resolve(req.GetRef())
+	v, err := s.resolve(ref)
 	if err != nil {
 		return nil, err
 	}
-	full, err := s.compile(ctx, v, req.GetParameters())
+	full, err := s.compile(ctx, v, parameters)
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +81,7 @@ func (s *Server) answer(ctx context.Context, c *Caller, key string, req *apiv1.G
 	}
 	whole := &apiv1.GetProfileResponse{
 		Profile: full.encoded, ProfileDigest: full.digest, Version: v.GetInfo(),
-		Origins: full.origins, LayerPlaces: full.layerPlaces,
+		Origins: full.origins, LayerPlaces: full.layerPlaces, Binding: bindingName,
 	}
 	if len(lost) > 0 {
 		whole.Missing = missingRights(lost)
@@ -90,9 +93,11 @@ func (s *Server) answer(ctx context.Context, c *Caller, key string, req *apiv1.G
 		}
 	}
 	a := &answer{
-		whole:       whole,
-		notModified: &apiv1.GetProfileResponse{NotModified: true, ProfileDigest: whole.ProfileDigest, Version: v.GetInfo(), Missing: whole.Missing},
-		policy:      name,
+		whole: whole,
+		notModified: &apiv1.GetProfileResponse{
+			NotModified: true, ProfileDigest: whole.ProfileDigest, Version: v.GetInfo(), Missing: whole.Missing, Binding: bindingName,
+		},
+		policy: name,
 	}
 	s.remember(generation, func() { s.answers.put(key, a, 1024+len(whole.Profile)) })
 	return a, nil

@@ -33,6 +33,7 @@ var methods = map[string]access{
 	apiv1.PolicyService_Delete_FullMethodName:       {least: config.RoleAdmin, doing: "delete documents", write: true},
 
 	apiv1.ProfileService_GetProfile_FullMethodName: {least: config.RoleViewer, doing: "read profiles"},
+	apiv1.ProfileService_Resolve_FullMethodName:    {least: config.RoleViewer, doing: "resolve workloads"},
 
 	apiv1.SandboxService_Start_FullMethodName:         {least: config.RoleUser, doing: "start programs", write: true},
 	apiv1.SandboxService_Run_FullMethodName:           {least: config.RoleUser, doing: "start programs", write: true},

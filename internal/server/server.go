@@ -20,6 +20,7 @@ import (
 
 	apiv1 "policyd.dev/policyd/api/policyd/v1"
 	"policyd.dev/policyd/enforce/landlock"
+	"policyd.dev/policyd/internal/binding"
 	"policyd.dev/policyd/internal/config"
 	"policyd.dev/policyd/internal/peer"
 	"policyd.dev/policyd/internal/sandbox"
@@ -36,6 +37,8 @@ type Config struct {
 	Containment string
 	// Smack owns the host's smackfs. nil: one that has not looked yet whether a policy is assigned.
 	Smack *smackhost.Manager
+	// Unmatched is a reference to the policy of workloads that no Binding matches; empty: they get none.
+	Unmatched string
 	// LabelPool is how many labels a pool of labels for sandboxes has; 0: 64.
 	LabelPool int
 	// Grants are those of the configuration; nil: the defaults.
@@ -73,6 +76,10 @@ type Server struct {
 	limits    atomic.Pointer[config.Limits]
 	starts    startRates
 	open      *peer.Connections
+
+	bindingsMu sync.Mutex                    // who reads the Bindings, to put them into
+	bindings   atomic.Pointer[binding.Index] // nil: not read yet
+	unmatched  atomic.Pointer[string]
 
 	cacheMu    sync.RWMutex
 	generation atomic.Uint64
@@ -135,6 +142,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	s.Reload(cfg.Grants, cfg.Limits)
+	s.SetUnmatched(cfg.Unmatched)
 	s.grpc = grpc.NewServer(
 		grpc.Creds(creds),
 		grpc.ChainUnaryInterceptor(s.unary),
@@ -240,6 +248,9 @@ func (s *Server) Reload(grants []config.Grant, limits config.Limits) {
 	s.starts.set(limits)
 	s.open.SetMost(limits.Connections)
 }
+
+// SetUnmatched changes which policy workloads get that no Binding matches.
+func (s *Server) SetUnmatched(ref string) { s.unmatched.Store(&ref) }
 
 // Serve answers on the listeners until Stop; it closes them. An error of one of them stops all.
 func (s *Server) Serve(listeners ...net.Listener) error {

@@ -67,7 +67,7 @@ func (x Origin_Table) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Origin_Table.Descriptor instead.
 func (Origin_Table) EnumDescriptor() ([]byte, []int) {
-	return file_policyd_v1_profiles_proto_rawDescGZIP(), []int{3, 0}
+	return file_policyd_v1_profiles_proto_rawDescGZIP(), []int{7, 0}
 }
 
 type GetProfileRequest struct {
@@ -79,7 +79,10 @@ type GetProfileRequest struct {
 	// Compile for this ABI; 0: for the kernel policyd runs on.
 	Abi uint32 `protobuf:"varint,3,opt,name=abi,proto3" json:"abi,omitempty"`
 	// Profile digest the caller has: an equal one is answered by not_modified without bytes.
-	KnownDigest   string `protobuf:"bytes,4,opt,name=known_digest,json=knownDigest,proto3" json:"known_digest,omitempty"`
+	KnownDigest string `protobuf:"bytes,4,opt,name=known_digest,json=knownDigest,proto3" json:"known_digest,omitempty"`
+	// Instead of ref and parameters: what is known of who is to get a profile. Bindings say which; where none matches, the
+	// configuration (bindings.unmatched) names a policy or refuses.
+	Workload      *Workload `protobuf:"bytes,5,opt,name=workload,proto3" json:"workload,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -142,6 +145,108 @@ func (x *GetProfileRequest) GetKnownDigest() string {
 	return ""
 }
 
+func (x *GetProfileRequest) GetWorkload() *Workload {
+	if x != nil {
+		return x.Workload
+	}
+	return nil
+}
+
+// Workload is what is known of a container, a unit or a process. What is empty is not known.
+type Workload struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the image, as the runtime gives it.
+	Image       string            `protobuf:"bytes,1,opt,name=image,proto3" json:"image,omitempty"`
+	Annotations map[string]string `protobuf:"bytes,2,rep,name=annotations,proto3" json:"annotations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Labels      map[string]string `protobuf:"bytes,3,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Namespace   string            `protobuf:"bytes,4,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	// Unit of systemd, with its type.
+	Unit          string  `protobuf:"bytes,5,opt,name=unit,proto3" json:"unit,omitempty"`
+	Uid           *uint32 `protobuf:"varint,6,opt,name=uid,proto3,oneof" json:"uid,omitempty"`
+	SmackLabel    string  `protobuf:"bytes,7,opt,name=smack_label,json=smackLabel,proto3" json:"smack_label,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Workload) Reset() {
+	*x = Workload{}
+	mi := &file_policyd_v1_profiles_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Workload) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Workload) ProtoMessage() {}
+
+func (x *Workload) ProtoReflect() protoreflect.Message {
+	mi := &file_policyd_v1_profiles_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Workload.ProtoReflect.Descriptor instead.
+func (*Workload) Descriptor() ([]byte, []int) {
+	return file_policyd_v1_profiles_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Workload) GetImage() string {
+	if x != nil {
+		return x.Image
+	}
+	return ""
+}
+
+func (x *Workload) GetAnnotations() map[string]string {
+	if x != nil {
+		return x.Annotations
+	}
+	return nil
+}
+
+func (x *Workload) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *Workload) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *Workload) GetUnit() string {
+	if x != nil {
+		return x.Unit
+	}
+	return ""
+}
+
+func (x *Workload) GetUid() uint32 {
+	if x != nil && x.Uid != nil {
+		return *x.Uid
+	}
+	return 0
+}
+
+func (x *Workload) GetSmackLabel() string {
+	if x != nil {
+		return x.SmackLabel
+	}
+	return ""
+}
+
 type GetProfileResponse struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	NotModified bool                   `protobuf:"varint,1,opt,name=not_modified,json=notModified,proto3" json:"not_modified,omitempty"`
@@ -154,14 +259,16 @@ type GetProfileResponse struct {
 	// Where the rows come from.
 	Origins []*Origin `protobuf:"bytes,6,rep,name=origins,proto3" json:"origins,omitempty"`
 	// Where the layers stand, one each in the order of the profile; empty where origins are.
-	LayerPlaces   []*LayerPlace `protobuf:"bytes,7,rep,name=layer_places,json=layerPlaces,proto3" json:"layer_places,omitempty"`
+	LayerPlaces []*LayerPlace `protobuf:"bytes,7,rep,name=layer_places,json=layerPlaces,proto3" json:"layer_places,omitempty"`
+	// Name of the Binding that gave the workload its policy; empty where the configuration did.
+	Binding       string `protobuf:"bytes,8,opt,name=binding,proto3" json:"binding,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetProfileResponse) Reset() {
 	*x = GetProfileResponse{}
-	mi := &file_policyd_v1_profiles_proto_msgTypes[1]
+	mi := &file_policyd_v1_profiles_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -173,7 +280,7 @@ func (x *GetProfileResponse) String() string {
 func (*GetProfileResponse) ProtoMessage() {}
 
 func (x *GetProfileResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_policyd_v1_profiles_proto_msgTypes[1]
+	mi := &file_policyd_v1_profiles_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -186,7 +293,7 @@ func (x *GetProfileResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetProfileResponse.ProtoReflect.Descriptor instead.
 func (*GetProfileResponse) Descriptor() ([]byte, []int) {
-	return file_policyd_v1_profiles_proto_rawDescGZIP(), []int{1}
+	return file_policyd_v1_profiles_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *GetProfileResponse) GetNotModified() bool {
@@ -238,6 +345,220 @@ func (x *GetProfileResponse) GetLayerPlaces() []*LayerPlace {
 	return nil
 }
 
+func (x *GetProfileResponse) GetBinding() string {
+	if x != nil {
+		return x.Binding
+	}
+	return ""
+}
+
+type ResolveRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Workload      *Workload              `protobuf:"bytes,1,opt,name=workload,proto3" json:"workload,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResolveRequest) Reset() {
+	*x = ResolveRequest{}
+	mi := &file_policyd_v1_profiles_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResolveRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResolveRequest) ProtoMessage() {}
+
+func (x *ResolveRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_policyd_v1_profiles_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResolveRequest.ProtoReflect.Descriptor instead.
+func (*ResolveRequest) Descriptor() ([]byte, []int) {
+	return file_policyd_v1_profiles_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *ResolveRequest) GetWorkload() *Workload {
+	if x != nil {
+		return x.Workload
+	}
+	return nil
+}
+
+type ResolveResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The policy the workload gets, as the Binding or the configuration names it.
+	Policy string `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
+	// Values of its parameters.
+	Parameters map[string]string `protobuf:"bytes,2,rep,name=parameters,proto3" json:"parameters,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// The version that policy names now.
+	Version *VersionInfo `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
+	// Every Binding that matches, the one that decides first, each behind those that win over it. Empty: the configuration
+	// names the policy (bindings.unmatched).
+	Matches []*ResolvedBinding `protobuf:"bytes,4,rep,name=matches,proto3" json:"matches,omitempty"`
+	// Bindings that match and that the caller may not see.
+	Hidden        uint32 `protobuf:"varint,5,opt,name=hidden,proto3" json:"hidden,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResolveResponse) Reset() {
+	*x = ResolveResponse{}
+	mi := &file_policyd_v1_profiles_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResolveResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResolveResponse) ProtoMessage() {}
+
+func (x *ResolveResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_policyd_v1_profiles_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResolveResponse.ProtoReflect.Descriptor instead.
+func (*ResolveResponse) Descriptor() ([]byte, []int) {
+	return file_policyd_v1_profiles_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *ResolveResponse) GetPolicy() string {
+	if x != nil {
+		return x.Policy
+	}
+	return ""
+}
+
+func (x *ResolveResponse) GetParameters() map[string]string {
+	if x != nil {
+		return x.Parameters
+	}
+	return nil
+}
+
+func (x *ResolveResponse) GetVersion() *VersionInfo {
+	if x != nil {
+		return x.Version
+	}
+	return nil
+}
+
+func (x *ResolveResponse) GetMatches() []*ResolvedBinding {
+	if x != nil {
+		return x.Matches
+	}
+	return nil
+}
+
+func (x *ResolveResponse) GetHidden() uint32 {
+	if x != nil {
+		return x.Hidden
+	}
+	return 0
+}
+
+// ResolvedBinding is a Binding that matches a workload.
+type ResolvedBinding struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Of the Binding, its newest.
+	Version uint64 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
+	Policy  string `protobuf:"bytes,3,opt,name=policy,proto3" json:"policy,omitempty"`
+	// On what it was compared with the one that decides: annotation, image, label, namespace, unit, uid, smackLabel or
+	// name. Empty for that one itself.
+	Rule string `protobuf:"bytes,4,opt,name=rule,proto3" json:"rule,omitempty"`
+	// Why the one that decides wins over it.
+	Reason        string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResolvedBinding) Reset() {
+	*x = ResolvedBinding{}
+	mi := &file_policyd_v1_profiles_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResolvedBinding) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResolvedBinding) ProtoMessage() {}
+
+func (x *ResolvedBinding) ProtoReflect() protoreflect.Message {
+	mi := &file_policyd_v1_profiles_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResolvedBinding.ProtoReflect.Descriptor instead.
+func (*ResolvedBinding) Descriptor() ([]byte, []int) {
+	return file_policyd_v1_profiles_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *ResolvedBinding) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ResolvedBinding) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *ResolvedBinding) GetPolicy() string {
+	if x != nil {
+		return x.Policy
+	}
+	return ""
+}
+
+func (x *ResolvedBinding) GetRule() string {
+	if x != nil {
+		return x.Rule
+	}
+	return ""
+}
+
+func (x *ResolvedBinding) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 // MissingRight is something a policy asks for that a kernel cannot enforce.
 type MissingRight struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -255,7 +576,7 @@ type MissingRight struct {
 
 func (x *MissingRight) Reset() {
 	*x = MissingRight{}
-	mi := &file_policyd_v1_profiles_proto_msgTypes[2]
+	mi := &file_policyd_v1_profiles_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -267,7 +588,7 @@ func (x *MissingRight) String() string {
 func (*MissingRight) ProtoMessage() {}
 
 func (x *MissingRight) ProtoReflect() protoreflect.Message {
-	mi := &file_policyd_v1_profiles_proto_msgTypes[2]
+	mi := &file_policyd_v1_profiles_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -280,7 +601,7 @@ func (x *MissingRight) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MissingRight.ProtoReflect.Descriptor instead.
 func (*MissingRight) Descriptor() ([]byte, []int) {
-	return file_policyd_v1_profiles_proto_rawDescGZIP(), []int{2}
+	return file_policyd_v1_profiles_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *MissingRight) GetLayer() string {
@@ -334,7 +655,7 @@ type Origin struct {
 
 func (x *Origin) Reset() {
 	*x = Origin{}
-	mi := &file_policyd_v1_profiles_proto_msgTypes[3]
+	mi := &file_policyd_v1_profiles_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -346,7 +667,7 @@ func (x *Origin) String() string {
 func (*Origin) ProtoMessage() {}
 
 func (x *Origin) ProtoReflect() protoreflect.Message {
-	mi := &file_policyd_v1_profiles_proto_msgTypes[3]
+	mi := &file_policyd_v1_profiles_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -359,7 +680,7 @@ func (x *Origin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Origin.ProtoReflect.Descriptor instead.
 func (*Origin) Descriptor() ([]byte, []int) {
-	return file_policyd_v1_profiles_proto_rawDescGZIP(), []int{3}
+	return file_policyd_v1_profiles_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Origin) GetTable() Origin_Table {
@@ -440,7 +761,7 @@ type LayerPlace struct {
 
 func (x *LayerPlace) Reset() {
 	*x = LayerPlace{}
-	mi := &file_policyd_v1_profiles_proto_msgTypes[4]
+	mi := &file_policyd_v1_profiles_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -452,7 +773,7 @@ func (x *LayerPlace) String() string {
 func (*LayerPlace) ProtoMessage() {}
 
 func (x *LayerPlace) ProtoReflect() protoreflect.Message {
-	mi := &file_policyd_v1_profiles_proto_msgTypes[4]
+	mi := &file_policyd_v1_profiles_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -465,7 +786,7 @@ func (x *LayerPlace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LayerPlace.ProtoReflect.Descriptor instead.
 func (*LayerPlace) Descriptor() ([]byte, []int) {
-	return file_policyd_v1_profiles_proto_rawDescGZIP(), []int{4}
+	return file_policyd_v1_profiles_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *LayerPlace) GetFile() string {
@@ -501,17 +822,34 @@ var File_policyd_v1_profiles_proto protoreflect.FileDescriptor
 const file_policyd_v1_profiles_proto_rawDesc = "" +
 	"\n" +
 	"\x19policyd/v1/profiles.proto\x12\n" +
-	"policyd.v1\x1a\x19policyd/v1/policies.proto\"\xe8\x01\n" +
+	"policyd.v1\x1a\x19policyd/v1/policies.proto\"\x9a\x02\n" +
 	"\x11GetProfileRequest\x12\x10\n" +
 	"\x03ref\x18\x01 \x01(\tR\x03ref\x12M\n" +
 	"\n" +
 	"parameters\x18\x02 \x03(\v2-.policyd.v1.GetProfileRequest.ParametersEntryR\n" +
 	"parameters\x12\x10\n" +
 	"\x03abi\x18\x03 \x01(\rR\x03abi\x12!\n" +
-	"\fknown_digest\x18\x04 \x01(\tR\vknownDigest\x1a=\n" +
+	"\fknown_digest\x18\x04 \x01(\tR\vknownDigest\x120\n" +
+	"\bworkload\x18\x05 \x01(\v2\x14.policyd.v1.WorkloadR\bworkload\x1a=\n" +
 	"\x0fParametersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc8\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x90\x03\n" +
+	"\bWorkload\x12\x14\n" +
+	"\x05image\x18\x01 \x01(\tR\x05image\x12G\n" +
+	"\vannotations\x18\x02 \x03(\v2%.policyd.v1.Workload.AnnotationsEntryR\vannotations\x128\n" +
+	"\x06labels\x18\x03 \x03(\v2 .policyd.v1.Workload.LabelsEntryR\x06labels\x12\x1c\n" +
+	"\tnamespace\x18\x04 \x01(\tR\tnamespace\x12\x12\n" +
+	"\x04unit\x18\x05 \x01(\tR\x04unit\x12\x15\n" +
+	"\x03uid\x18\x06 \x01(\rH\x00R\x03uid\x88\x01\x01\x12\x1f\n" +
+	"\vsmack_label\x18\a \x01(\tR\n" +
+	"smackLabel\x1a>\n" +
+	"\x10AnnotationsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x06\n" +
+	"\x04_uid\"\xe2\x02\n" +
 	"\x12GetProfileResponse\x12!\n" +
 	"\fnot_modified\x18\x01 \x01(\bR\vnotModified\x12\x18\n" +
 	"\aprofile\x18\x02 \x01(\fR\aprofile\x12%\n" +
@@ -519,7 +857,27 @@ const file_policyd_v1_profiles_proto_rawDesc = "" +
 	"\aversion\x18\x04 \x01(\v2\x17.policyd.v1.VersionInfoR\aversion\x122\n" +
 	"\amissing\x18\x05 \x03(\v2\x18.policyd.v1.MissingRightR\amissing\x12,\n" +
 	"\aorigins\x18\x06 \x03(\v2\x12.policyd.v1.OriginR\aorigins\x129\n" +
-	"\flayer_places\x18\a \x03(\v2\x16.policyd.v1.LayerPlaceR\vlayerPlaces\"k\n" +
+	"\flayer_places\x18\a \x03(\v2\x16.policyd.v1.LayerPlaceR\vlayerPlaces\x12\x18\n" +
+	"\abinding\x18\b \x01(\tR\abinding\"B\n" +
+	"\x0eResolveRequest\x120\n" +
+	"\bworkload\x18\x01 \x01(\v2\x14.policyd.v1.WorkloadR\bworkload\"\xb7\x02\n" +
+	"\x0fResolveResponse\x12\x16\n" +
+	"\x06policy\x18\x01 \x01(\tR\x06policy\x12K\n" +
+	"\n" +
+	"parameters\x18\x02 \x03(\v2+.policyd.v1.ResolveResponse.ParametersEntryR\n" +
+	"parameters\x121\n" +
+	"\aversion\x18\x03 \x01(\v2\x17.policyd.v1.VersionInfoR\aversion\x125\n" +
+	"\amatches\x18\x04 \x03(\v2\x1b.policyd.v1.ResolvedBindingR\amatches\x12\x16\n" +
+	"\x06hidden\x18\x05 \x01(\rR\x06hidden\x1a=\n" +
+	"\x0fParametersEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x83\x01\n" +
+	"\x0fResolvedBinding\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\x04R\aversion\x12\x16\n" +
+	"\x06policy\x18\x03 \x01(\tR\x06policy\x12\x12\n" +
+	"\x04rule\x18\x04 \x01(\tR\x04rule\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\"k\n" +
 	"\fMissingRight\x12\x14\n" +
 	"\x05layer\x18\x01 \x01(\tR\x05layer\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x14\n" +
@@ -544,10 +902,11 @@ const file_policyd_v1_profiles_proto_rawDesc = "" +
 	"\x04file\x18\x01 \x01(\tR\x04file\x12\x12\n" +
 	"\x04line\x18\x02 \x01(\rR\x04line\x12\x16\n" +
 	"\x06column\x18\x03 \x01(\rR\x06column\x12\x14\n" +
-	"\x05field\x18\x04 \x01(\tR\x05field2]\n" +
+	"\x05field\x18\x04 \x01(\tR\x05field2\xa1\x01\n" +
 	"\x0eProfileService\x12K\n" +
 	"\n" +
-	"GetProfile\x12\x1d.policyd.v1.GetProfileRequest\x1a\x1e.policyd.v1.GetProfileResponseB.Z,policyd.dev/policyd/api/policyd/v1;policydv1b\x06proto3"
+	"GetProfile\x12\x1d.policyd.v1.GetProfileRequest\x1a\x1e.policyd.v1.GetProfileResponse\x12B\n" +
+	"\aResolve\x12\x1a.policyd.v1.ResolveRequest\x1a\x1b.policyd.v1.ResolveResponseB.Z,policyd.dev/policyd/api/policyd/v1;policydv1b\x06proto3"
 
 var (
 	file_policyd_v1_profiles_proto_rawDescOnce sync.Once
@@ -562,31 +921,47 @@ func file_policyd_v1_profiles_proto_rawDescGZIP() []byte {
 }
 
 var file_policyd_v1_profiles_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_policyd_v1_profiles_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_policyd_v1_profiles_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_policyd_v1_profiles_proto_goTypes = []any{
 	(Origin_Table)(0),          // 0: policyd.v1.Origin.Table
 	(*GetProfileRequest)(nil),  // 1: policyd.v1.GetProfileRequest
-	(*GetProfileResponse)(nil), // 2: policyd.v1.GetProfileResponse
-	(*MissingRight)(nil),       // 3: policyd.v1.MissingRight
-	(*Origin)(nil),             // 4: policyd.v1.Origin
-	(*LayerPlace)(nil),         // 5: policyd.v1.LayerPlace
-	nil,                        // 6: policyd.v1.GetProfileRequest.ParametersEntry
-	(*VersionInfo)(nil),        // 7: policyd.v1.VersionInfo
+	(*Workload)(nil),           // 2: policyd.v1.Workload
+	(*GetProfileResponse)(nil), // 3: policyd.v1.GetProfileResponse
+	(*ResolveRequest)(nil),     // 4: policyd.v1.ResolveRequest
+	(*ResolveResponse)(nil),    // 5: policyd.v1.ResolveResponse
+	(*ResolvedBinding)(nil),    // 6: policyd.v1.ResolvedBinding
+	(*MissingRight)(nil),       // 7: policyd.v1.MissingRight
+	(*Origin)(nil),             // 8: policyd.v1.Origin
+	(*LayerPlace)(nil),         // 9: policyd.v1.LayerPlace
+	nil,                        // 10: policyd.v1.GetProfileRequest.ParametersEntry
+	nil,                        // 11: policyd.v1.Workload.AnnotationsEntry
+	nil,                        // 12: policyd.v1.Workload.LabelsEntry
+	nil,                        // 13: policyd.v1.ResolveResponse.ParametersEntry
+	(*VersionInfo)(nil),        // 14: policyd.v1.VersionInfo
 }
 var file_policyd_v1_profiles_proto_depIdxs = []int32{
-	6, // 0: policyd.v1.GetProfileRequest.parameters:type_name -> policyd.v1.GetProfileRequest.ParametersEntry
-	7, // 1: policyd.v1.GetProfileResponse.version:type_name -> policyd.v1.VersionInfo
-	3, // 2: policyd.v1.GetProfileResponse.missing:type_name -> policyd.v1.MissingRight
-	4, // 3: policyd.v1.GetProfileResponse.origins:type_name -> policyd.v1.Origin
-	5, // 4: policyd.v1.GetProfileResponse.layer_places:type_name -> policyd.v1.LayerPlace
-	0, // 5: policyd.v1.Origin.table:type_name -> policyd.v1.Origin.Table
-	1, // 6: policyd.v1.ProfileService.GetProfile:input_type -> policyd.v1.GetProfileRequest
-	2, // 7: policyd.v1.ProfileService.GetProfile:output_type -> policyd.v1.GetProfileResponse
-	7, // [7:8] is the sub-list for method output_type
-	6, // [6:7] is the sub-list for method input_type
-	6, // [6:6] is the sub-list for extension type_name
-	6, // [6:6] is the sub-list for extension extendee
-	0, // [0:6] is the sub-list for field type_name
+	10, // 0: policyd.v1.GetProfileRequest.parameters:type_name -> policyd.v1.GetProfileRequest.ParametersEntry
+	2,  // 1: policyd.v1.GetProfileRequest.workload:type_name -> policyd.v1.Workload
+	11, // 2: policyd.v1.Workload.annotations:type_name -> policyd.v1.Workload.AnnotationsEntry
+	12, // 3: policyd.v1.Workload.labels:type_name -> policyd.v1.Workload.LabelsEntry
+	14, // 4: policyd.v1.GetProfileResponse.version:type_name -> policyd.v1.VersionInfo
+	7,  // 5: policyd.v1.GetProfileResponse.missing:type_name -> policyd.v1.MissingRight
+	8,  // 6: policyd.v1.GetProfileResponse.origins:type_name -> policyd.v1.Origin
+	9,  // 7: policyd.v1.GetProfileResponse.layer_places:type_name -> policyd.v1.LayerPlace
+	2,  // 8: policyd.v1.ResolveRequest.workload:type_name -> policyd.v1.Workload
+	13, // 9: policyd.v1.ResolveResponse.parameters:type_name -> policyd.v1.ResolveResponse.ParametersEntry
+	14, // 10: policyd.v1.ResolveResponse.version:type_name -> policyd.v1.VersionInfo
+	6,  // 11: policyd.v1.ResolveResponse.matches:type_name -> policyd.v1.ResolvedBinding
+	0,  // 12: policyd.v1.Origin.table:type_name -> policyd.v1.Origin.Table
+	1,  // 13: policyd.v1.ProfileService.GetProfile:input_type -> policyd.v1.GetProfileRequest
+	4,  // 14: policyd.v1.ProfileService.Resolve:input_type -> policyd.v1.ResolveRequest
+	3,  // 15: policyd.v1.ProfileService.GetProfile:output_type -> policyd.v1.GetProfileResponse
+	5,  // 16: policyd.v1.ProfileService.Resolve:output_type -> policyd.v1.ResolveResponse
+	15, // [15:17] is the sub-list for method output_type
+	13, // [13:15] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_policyd_v1_profiles_proto_init() }
@@ -595,13 +970,14 @@ func file_policyd_v1_profiles_proto_init() {
 		return
 	}
 	file_policyd_v1_policies_proto_init()
+	file_policyd_v1_profiles_proto_msgTypes[1].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_policyd_v1_profiles_proto_rawDesc), len(file_policyd_v1_profiles_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   6,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -1,0 +1,258 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	apiv1 "policyd.dev/policyd/api/policyd/v1"
+	"policyd.dev/policyd/internal/binding"
+	"policyd.dev/policyd/internal/config"
+	"policyd.dev/policyd/internal/errs"
+	"policyd.dev/policyd/internal/policy"
+	"policyd.dev/policyd/store"
+)
+
+// Limits of what a caller may say of a workload.
+const (
+	maxFacts     = 1024      // annotations and labels
+	maxFactBytes = 512 << 10 // of all together; Kubernetes allows 256 KiB of annotations
+)
+
+// bound is what a workload gets: a reference to a policy with values of its parameters.
+type bound struct {
+	ref        string
+	parameters map[string]string
+	// binding is nil where the configuration gives the policy.
+	binding *binding.Binding
+}
+
+// key tells answers for workloads apart from those for references, which hold no NUL. With the Binding's version it is
+// about that text of it.
+func (b *bound) key(abi uint32) string {
+	if b.binding == nil {
+		return fmt.Sprintf("\x00unmatched\x00%s\x00%d", b.ref, abi)
+	}
+	return fmt.Sprintf("\x00binding\x00%s@%d\x00%d", b.binding.Name, b.binding.Version, abi)
+}
+
+// index gives the Bindings as they are stored. Without one that could be read it is an error: no answer is given that
+// leaves a Binding out.
+func (s *Server) index() (*binding.Index, error) {
+	if x := s.bindings.Load(); x != nil {
+		return x, nil
+	}
+	s.bindingsMu.Lock()
+	defer s.bindingsMu.Unlock()
+	if x := s.bindings.Load(); x != nil {
+		return x, nil // read while this one waited
+	}
+	x, err := s.readBindings()
+	if err == nil {
+		s.bindings.Store(x)
+	}
+	return x, err
+}
+
+func (s *Server) readBindings() (*binding.Index, error) {
+	versions, err := s.store.Bindings()
+	if err != nil {
+		return nil, err
+	}
+	list := make([]*binding.Binding, 0, len(versions))
+	for _, v := range versions {
+		list = append(list, &binding.Binding{
+			Name: v.GetInfo().GetName(), Version: v.GetInfo().GetNumber(), Spec: v.GetResource().GetBinding().GetSpec(),
+		})
+	}
+	return binding.New(list)
+}
+
+// bindingsChanged puts the Bindings as they are now into force. It is called after a change that may have been one of
+// theirs, before changed and before the change is acknowledged. They are read within the lock, so what is put in place
+// last has seen every change before it. Where they cannot be read nothing stays in force, and who asks reads again.
+func (s *Server) bindingsChanged() {
+	s.bindingsMu.Lock()
+	defer s.bindingsMu.Unlock()
+	x, err := s.readBindings()
+	if err != nil {
+		s.log.Error("bindings could not be read; nobody gets a policy by one until they can", "error", err)
+		x = nil
+	}
+	s.bindings.Store(x)
+}
+
+// checkBinding compiles the policy that a Binding names with the values it gives: one that goes with it in the request,
+// else the stored one.
+func (s *Server) checkBinding(c *Caller, d *policy.Document, b *batch, src policy.FragmentSource) (*apiv1.Finding, error) {
+	spec := d.Resource.GetBinding().GetSpec()
+	ref, err := store.ParseRef(store.KindLandlockPolicy, spec.GetPolicy())
+	if err != nil {
+		return d.BindingFinding("policy", err.Error()), nil
+	}
+	if err := c.require(config.RoleViewer, store.KindLandlockPolicy, ref.Name); err != nil {
+		return nil, err
+	}
+	o := policy.CompileOptions{Parameters: spec.GetSet(), Fragments: src}
+	i := slices.IndexFunc(b.docs, func(d *policy.Document) bool { return d.Kind == policy.KindPolicy && d.Name == ref.Name })
+	if i < 0 || ref != (store.Ref{Name: ref.Name}) {
+		v, err := s.resolve(spec.GetPolicy())
+		switch {
+		case i >= 0 && (errors.Is(err, errs.ErrNotFound) || errors.Is(err, errs.ErrDeleted)):
+			return nil, nil // the version may be the one that comes with it, which the store sees
+		case errors.Is(err, errs.ErrNotFound) || errors.Is(err, errs.ErrDeleted) || errors.Is(err, errs.ErrInvalid):
+			return d.BindingFinding("policy", fmt.Sprintf("policy %q: %v", spec.GetPolicy(), err)), nil
+		case err != nil:
+			return nil, err
+		}
+		o.Fragments = policy.Pinned(v.GetInfo().GetPins(), s.store.FragmentByDigest)
+		_, err = policy.Compile(v.GetResource().GetLandlockPolicy(), o)
+		return bindingFinding(d, err), nil
+	}
+	_, err = policy.Compile(b.docs[i].Resource.GetLandlockPolicy(), o)
+	return bindingFinding(d, err), nil
+}
+
+// bindingFinding makes an error of compiling one of the Binding: with other values the policy compiles.
+func bindingFinding(d *policy.Document, err error) *apiv1.Finding {
+	if err == nil {
+		return nil
+	}
+	text := err.Error()
+	var found *policy.Errors
+	if errors.As(err, &found) {
+		text = found.Findings()[0].GetMessage()
+	}
+	return d.BindingFinding("set", fmt.Sprintf("policy %q: %s", d.Resource.GetBinding().GetSpec().GetPolicy(), text))
+}
+
+// checkWorkload holds the limits; the parts are compared only, so that any text will do.
+func checkWorkload(field string, w *apiv1.Workload) error {
+	if n := len(w.GetAnnotations()) + len(w.GetLabels()); n > maxFacts {
+		return invalidField(field, "%d annotations and labels, at most %d", n, maxFacts)
+	}
+	n := len(w.GetImage()) + len(w.GetNamespace()) + len(w.GetUnit()) + len(w.GetSmackLabel())
+	for _, m := range []map[string]string{w.GetAnnotations(), w.GetLabels()} {
+		for k, v := range m {
+			n += len(k) + len(v)
+		}
+	}
+	switch {
+	case n > maxFactBytes:
+		return invalidField(field, "%d bytes, at most %d", n, maxFactBytes)
+	case n == 0 && (w == nil || w.Uid == nil):
+		return invalidField(field, "nothing is said of the workload")
+	}
+	return nil
+}
+
+// bind says what a workload gets.
+func (s *Server) bind(w *apiv1.Workload) (*bound, error) {
+	x, err := s.index()
+	if err != nil {
+		return nil, err
+	}
+	b := x.Best(w)
+	if b == nil {
+		return s.unbound()
+	}
+	return &bound{ref: b.Spec.GetPolicy(), parameters: b.Spec.GetSet(), binding: b}, nil
+}
+
+// unbound is what a workload gets that no Binding matches.
+func (s *Server) unbound() (*bound, error) {
+	ref := *s.unmatched.Load()
+	if ref == "" {
+		return nil, fmt.Errorf("%w the workload, and bindings.unmatched of the configuration refuses then", errs.ErrNoBinding)
+	}
+	return &bound{ref: ref}, nil
+}
+
+// about adds to an error how the workload came to the policy it is about.
+func (b *bound) about(err error) error {
+	if err == nil {
+		return nil
+	}
+	if b.binding == nil {
+		return fmt.Errorf("no Binding matches the workload, and for that the configuration (bindings.unmatched) names %s: %w", b.ref, err)
+	}
+	return fmt.Errorf("binding %s@%d names %s: %w", b.binding.Name, b.binding.Version, b.ref, err)
+}
+
+// profileFor is GetProfile for a workload.
+func (s *Server) profileFor(ctx context.Context, c *Caller, req *apiv1.GetProfileRequest) (*answer, error) {
+	switch {
+	case req.GetRef() != "":
+		return nil, invalidField("workload", "ref is given as well: only one of them")
+	case len(req.GetParameters()) > 0:
+		return nil, invalidField("parameters", "for a workload its Binding gives them")
+	}
+	if err := checkWorkload("workload", req.GetWorkload()); err != nil {
+		return nil, err
+	}
+	generation := s.generation.Load()
+	b, err := s.bind(req.GetWorkload())
+	if err != nil {
+		return nil, err
+	}
+	key := b.key(req.GetAbi())
+	if a, ok := s.answers.get(key); ok {
+		return a, c.require(config.RoleViewer, store.KindLandlockPolicy, a.policy)
+	}
+	a, err := s.answer(ctx, c, generation, key, b.ref, b.parameters, req.GetAbi(), b.name())
+	return a, b.about(err)
+}
+
+func (b *bound) name() string {
+	if b.binding == nil {
+		return ""
+	}
+	return b.binding.Name
+}
+
+// Resolve says which policy a workload gets, and why.
+func (s *Server) Resolve(ctx context.Context, req *apiv1.ResolveRequest) (*apiv1.ResolveResponse, error) {
+	c := callerFrom(ctx)
+	if err := checkWorkload("workload", req.GetWorkload()); err != nil {
+		return nil, err
+	}
+	x, err := s.index()
+	if err != nil {
+		return nil, err
+	}
+	matches := x.Find(req.GetWorkload())
+	var b *bound
+	if len(matches) == 0 {
+		if b, err = s.unbound(); err != nil {
+			return nil, err
+		}
+	} else {
+		first := matches[0].Binding
+		b = &bound{ref: first.Spec.GetPolicy(), parameters: first.Spec.GetSet(), binding: first}
+	}
+	name, err := refName(store.KindLandlockPolicy, b.ref)
+	if err != nil {
+		return nil, b.about(err)
+	}
+	if err := c.require(config.RoleViewer, store.KindLandlockPolicy, name); err != nil {
+		return nil, err
+	}
+	v, err := s.resolve(b.ref)
+	if err != nil {
+		return nil, b.about(err)
+	}
+	resp := &apiv1.ResolveResponse{Policy: b.ref, Parameters: b.parameters, Version: v.GetInfo()}
+	for i, m := range matches {
+		if c.roleFor(m.Binding.Name) < config.RoleViewer {
+			resp.Hidden++
+			continue
+		}
+		r := &apiv1.ResolvedBinding{Name: m.Binding.Name, Version: m.Binding.Version, Policy: m.Binding.Spec.GetPolicy()}
+		if i > 0 {
+			r.Rule, r.Reason = binding.Why(matches[0], m)
+		}
+		resp.Matches = append(resp.Matches, r)
+	}
+	return resp, nil
+}
