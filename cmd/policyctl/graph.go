@@ -23,12 +23,14 @@ func newGraph(a *app) *cobra.Command {
 	var files, sets, layers []string
 	var compiledFile string
 	var depth int
+	var fragments bool
 	cmd := &cobra.Command{
 		Use:   "graph REF|-f FILE|--profile FILE",
 		Short: "Draw what a policy grants, where, and by which layer",
 		Long: "graph draws the paths of a policy as a tree, then its ports and scopes: what all layers together\n" +
 			"allow, and what the rules of each layer grant right there. Folders without a rule of their own are\n" +
-			"folded into the path beneath. It shows the text of the policy; no host is looked at.\n\n" +
+			"folded into the path beneath. Rules that fragments alone have are counted, by fragment, and shown with\n" +
+			"--fragments; what they grant counts either way. It shows the text of the policy; no host is looked at.\n\n" +
 			"-o tree is for a terminal (in ASCII where the locale is not UTF-8), dot for Graphviz; svg and html\n" +
 			"are complete in one file and load nothing. The html page folds, unfolds and searches.",
 		Example: "  policyctl graph web\n" +
@@ -54,7 +56,7 @@ func newGraph(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if depth < 0 {
+			if cmd.Flags().Changed("depth") && depth < 1 {
 				return cli.Usage(fmt.Errorf("--depth %d: want 1 or more", depth))
 			}
 			set, err := pairs("--set", sets)
@@ -75,7 +77,7 @@ func newGraph(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			g, err := graph.New(c.profile, c.origins, graph.Options{Name: c.name, Layers: layers, Depth: depth})
+			g, err := graph.New(c.profile, c.origins, graph.Options{Name: c.name, Layers: layers, Depth: depth, Fold: !fragments})
 			if err != nil {
 				return cli.Usage(err)
 			}
@@ -87,6 +89,7 @@ func newGraph(a *app) *cobra.Command {
 	f.StringVar(&compiledFile, "profile", "", "draw this compiled profile instead (see compile)")
 	f.StringArrayVar(&sets, "set", nil, "value of a parameter, NAME=VALUE; may be repeated")
 	f.StringArrayVar(&layers, "layer", nil, "show the rules of this layer alone; may be repeated")
+	f.BoolVar(&fragments, "fragments", false, "show the rules of fragments too")
 	f.IntVar(&depth, "depth", 0, "show paths down to this many folders, and count the rules beneath (default: all)")
 	f.StringVarP(&a.output, "output", "o", "", "tree, dot, svg or html")
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"tree", "dot", "svg", "html"}, cobra.ShellCompDirectiveNoFileComp))

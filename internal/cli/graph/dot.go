@@ -34,6 +34,9 @@ func (d *dotWriter) title() []string {
 	for _, l := range d.g.Layers {
 		lines = append(lines, "layer "+l.Name+" handles "+orNothing(l.Handles.Short))
 	}
+	for _, f := range d.g.Folded {
+		lines = append(lines, "fragment "+f.String()+", not shown")
+	}
 	if d.g.Mount {
 		lines = append(lines, "mounts may be changed")
 	}

@@ -366,3 +366,49 @@ func TestVisible(t *testing.T) {
 		}
 	}
 }
+
+// Rules that fragments alone have are counted, and what they grant holds for the
+// paths beneath; a rule that the policy has too stays.
+func TestFoldedFragments(t *testing.T) {
+	p, origins := example(t)
+	for _, o := range origins {
+		switch path := p.Paths[o.GetRow()].Path; {
+		case strings.HasPrefix(path, "/srv/hostile/"), path == "/srv":
+			o.Fragment = "std/hostile"
+		case path == "/usr":
+			o.Fragment = "std/usr"
+			origins = append(origins, &apiv1.Origin{Table: o.Table, Row: o.Row, Layer: o.Layer, Access: o.Access, Field: "spec.own"})
+		}
+	}
+	g, err := New(p, origins, Options{Name: "web", Fold: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []Folded{{"std/hostile", len(hostile) + 1}}; len(g.Folded) != 1 || g.Folded[0] != want[0] {
+		t.Errorf("folded %v, want %v", g.Folded, want)
+	}
+	var b bytes.Buffer
+	if err := g.Tree(&b, TreeOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		fmt.Sprintf("\nfragment std/hostile: %d rules for paths, not shown (--fragments)\n", len(hostile)+1),
+		"data            read,write ", "── usr ", "spec.own",
+	} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in\n%s", want, b.String())
+		}
+	}
+	if strings.Contains(b.String(), "日本") {
+		t.Errorf("a rule of a fragment is shown:\n%s", b.String())
+	}
+}
+
+func TestShortReadsBeforeExecuting(t *testing.T) {
+	matter := ro | profile.FSExecute
+	for want, a := range map[string]profile.Access{"read,execute": matter, "read_file,execute": profile.FSReadFile | profile.FSExecute, "read_dir,execute": profile.FSReadDir | profile.FSExecute} {
+		if got := Short(profile.FS, a, matter|rw); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

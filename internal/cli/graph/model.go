@@ -3,6 +3,7 @@ package graph
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -15,6 +16,7 @@ type Options struct {
 	Name   string   // of the policy, a title
 	Layers []string // rules of these layers alone; empty: of all
 	Depth  int      // components of a path; rules further down are counted; 0: all
+	Fold   bool     // count rules that fragments alone have, by fragment
 }
 
 // Graph is a profile as a picture shows it.
@@ -27,6 +29,7 @@ type Graph struct {
 	Root   *Node
 	Nodes  int // all beneath Root, and it
 	Rules  int // rows of paths that are shown or counted
+	Folded []Folded
 	Ports  []Row
 	Other  string // what is allowed on all other ports; "" when no layer handles ports
 	Scopes []Row
@@ -41,6 +44,16 @@ type Layer struct {
 
 // Free are rights of a kind that are allowed everywhere.
 type Free struct{ Kind, Rights string }
+
+// Folded are rules of a fragment that are counted in the picture's head alone. What
+// they grant counts for the paths beneath.
+type Folded struct {
+	Fragment string
+	Rules    int
+}
+
+// String is "std/shell: 120 rules for paths".
+func (f Folded) String() string { return f.Fragment + ": " + counted(f.Rules) }
 
 // Node is a path with a rule, or where two such paths part.
 type Node struct {
@@ -65,7 +78,7 @@ type Row struct {
 type Cell struct {
 	Own     Text   // granted by a rule right here
 	Granted Text   // with what is granted above; of those the layer handles
-	Place   string // of the rule: "web.yaml:12"
+	Place   string // of the rule: "web.yaml:12", with "missing: skip" where it says that
 }
 
 // Text are rights, short and in full.
@@ -80,6 +93,7 @@ type maker struct {
 	layers  []int // that are shown
 	handled []profile.Access
 	places  map[place][]string
+	from    map[place][]string // fragments of the rules; "" for the policy's own
 }
 
 type place struct {
@@ -89,7 +103,7 @@ type place struct {
 
 // New makes the picture of a valid profile; origins may be nil.
 func New(p *profile.Profile, origins []*apiv1.Origin, o Options) (*Graph, error) {
-	m := &maker{p: p, o: o, places: map[place][]string{}}
+	m := &maker{p: p, o: o, places: map[place][]string{}, from: map[place][]string{}}
 	for i := range p.Layers {
 		m.handled = append(m.handled, p.Layers[i].FS)
 		if p.HandlesFS() {
@@ -106,6 +120,7 @@ func New(p *profile.Profile, origins []*apiv1.Origin, o Options) (*Graph, error)
 	}
 	for _, g := range origins {
 		k := place{g.GetTable(), int(g.GetRow()), int(g.GetLayer())}
+		m.from[k] = append(m.from[k], g.GetFragment())
 		if text := origin(g); !slices.Contains(m.places[k], text) {
 			m.places[k] = append(m.places[k], text)
 		}
@@ -192,7 +207,11 @@ func (m *maker) row(k profile.Kind, what string, own, granted []profile.Access, 
 	for _, l := range m.layers {
 		c := Cell{Own: text(k, own[l]&handled[l], handled[l]), Granted: text(k, granted[l]&handled[l], handled[l])}
 		if own[l] != 0 {
-			c.Place = strings.Join(m.places[at(l)], ", ")
+			places := m.places[at(l)]
+			if i := at(l).row; k == profile.FS && m.p.Paths[i].Missing == profile.Skip {
+				places = append(slices.Clone(places), "missing: skip")
+			}
+			c.Place = strings.Join(places, ", ")
 		}
 		r.Cells = append(r.Cells, c)
 	}
@@ -201,12 +220,19 @@ func (m *maker) row(k profile.Kind, what string, own, granted []profile.Access, 
 
 func (m *maker) paths(g *Graph) {
 	root := &Node{Name: "/", row: -1}
+	folded := map[string]int{}
 	for i := range m.p.Paths {
 		row := &m.p.Paths[i]
 		// Rules of layers that are not shown count for what is allowed.
 		shown := slices.ContainsFunc(m.layers, func(l int) bool { return row.Access[l] != 0 })
 		if shown {
 			g.Rules++
+		}
+		if fragments := m.fragments(i); shown && fragments != nil {
+			shown = false
+			for _, f := range fragments {
+				folded[f]++
+			}
 		}
 		at := root
 		var names []string
@@ -236,9 +262,32 @@ func (m *maker) paths(g *Graph) {
 			at.row, at.Rule = i, shown
 		}
 	}
+	for _, name := range slices.Sorted(maps.Keys(folded)) {
+		g.Folded = append(g.Folded, Folded{Visible(name), folded[name]})
+	}
 	root.prune()
 	g.Nodes = m.finish(root, "", 0, make([]profile.Access, len(m.p.Layers)))
 	g.Root = root
+}
+
+// fragments gives those of a row's rules, when it is to be folded: no shown layer
+// has one that is the policy's own.
+func (m *maker) fragments(row int) (names []string) {
+	if !m.o.Fold {
+		return nil
+	}
+	for _, l := range m.layers {
+		if m.p.Paths[row].Access[l] == 0 {
+			continue
+		}
+		from := m.from[place{apiv1.Origin_TABLE_PATHS, row, l}]
+		if len(from) == 0 || slices.Contains(from, "") {
+			return nil
+		}
+		names = append(names, from...)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // prune takes away what has nothing to show.

@@ -57,7 +57,7 @@ func (g *Graph) SVG(w io.Writer) error {
 	s.table("scopes", g.Scopes, "")
 	s.measure()
 	head := s.head()
-	top := float64(margin + rowHeight*(len(head)+1))
+	top := float64(margin + rowHeight*(len(head)+2))
 	width, height := s.x[len(s.x)-1]+margin, top+float64(rowHeight*(len(s.lines)+1))+margin
 	fmt.Fprintf(s.w, `<svg xmlns="http://www.w3.org/2000/svg" width="%.0f" height="%.0f" viewBox="0 0 %.0f %.0f">`+"\n", width, height, width, height)
 	fmt.Fprintf(s.w, "<title>%s</title>\n<style>%s</style>\n", escape(g.Name), svgStyle)
@@ -68,6 +68,11 @@ func (g *Graph) SVG(w io.Writer) error {
 			class = "t"
 		}
 		s.text(margin, margin+rowHeight*float64(i+1)-5, class, line, "")
+	}
+	x := float64(margin)
+	for _, l := range legend {
+		s.text(x, margin+rowHeight*float64(len(head)+1)-5, l.class, l.text, "")
+		x += charWidth * float64(utf8.RuneCountInString(l.text)+2)
 	}
 	titles := []string{"path", "allowed"}
 	for _, l := range g.Layers {
@@ -83,6 +88,11 @@ func (g *Graph) SVG(w io.Writer) error {
 	return s.w.Flush()
 }
 
+// legend says what the colours of rights mean.
+var legend = []struct{ class, text string }{
+	{"ok", "allowed: to read or execute"}, {"ch", "allowed: to change files or be reached"}, {"no", "nothing allowed"}, {"i", "pale in a layer: granted further up"},
+}
+
 func (s *svgWriter) head() []string {
 	lines := []string{fmt.Sprintf("%s, written for ABI %d, %s", s.g.Name, s.g.ABI, counted(s.g.Rules))}
 	for _, l := range s.g.Layers {
@@ -90,6 +100,9 @@ func (s *svgWriter) head() []string {
 	}
 	for _, f := range s.g.Free {
 		lines = append(lines, "no layer handles, so all may ("+f.Kind+"): "+f.Rights)
+	}
+	for _, f := range s.g.Folded {
+		lines = append(lines, "fragment "+f.String()+", not shown")
 	}
 	if s.g.Mount {
 		lines = append(lines, "mounts may be changed: no layer handles any right of files")
@@ -148,7 +161,11 @@ func (s *svgWriter) measure() {
 		x += w + columnGap
 	}
 	s.x = append(s.x, x)
-	for _, l := range s.head() {
+	var all strings.Builder
+	for _, l := range legend {
+		all.WriteString(l.text + "  ")
+	}
+	for _, l := range append(s.head(), all.String()) {
 		s.x[columns] = max(s.x[columns], margin+charWidth*float64(utf8.RuneCountInString(l)))
 	}
 }

@@ -86,6 +86,9 @@ func (t *treeWriter) head(g *Graph) {
 	for _, f := range g.Free {
 		fmt.Fprintf(t.w, "no layer handles, so all may (%s): %s\n", f.Kind, f.Rights)
 	}
+	for _, f := range g.Folded {
+		fmt.Fprintf(t.w, "fragment %s, not shown (--fragments)\n", t.written(f.String()))
+	}
 	if g.Mount {
 		fmt.Fprintln(t.w, "mounts may be changed: no layer handles any right of files")
 	}

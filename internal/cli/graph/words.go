@@ -80,5 +80,16 @@ func Short(k profile.Kind, a, matter profile.Access) string {
 			a &^= of
 		}
 	}
-	return strings.Join(append(parts, k.Names(a)...), ",")
+	names := k.Names(a)
+	// As with groups, reading stands before executing.
+	slices.SortStableFunc(names, func(x, y string) int {
+		switch rx, ry := strings.HasPrefix(x, "read_"), strings.HasPrefix(y, "read_"); {
+		case rx && !ry:
+			return -1
+		case ry && !rx:
+			return 1
+		}
+		return 0
+	})
+	return strings.Join(append(parts, names...), ",")
 }
