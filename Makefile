@@ -14,7 +14,7 @@ export CGO_ENABLED ?= 0
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-build: ## bin/policyd, bin/policyctl, bin/policyd-launch
+build: ## bin/policyd, policyctl, policyd-launch, policyd-runc
 	@mkdir -p $(BIN)
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/...
 

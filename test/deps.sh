@@ -7,7 +7,8 @@ cd "$(dirname "$0")/.."
 
 # command:package
 wanted=(gcc:gcc make:make git:git python3:python3 bash:bash openssl:openssl curl:curl setpriv:util-linux
-  getent:libc-bin busybox:busybox-static musl-gcc:musl-tools perl:perl vi:vim-tiny top:procps unshare:util-linux)
+  getent:libc-bin busybox:busybox-static musl-gcc:musl-tools perl:perl vi:vim-tiny top:procps unshare:util-linux
+  runc:runc crun:crun)
 
 missing=()
 [ -d /etc/ssl/certs ] && [ -e /etc/ssl/certs/ca-certificates.crt ] || missing+=(ca-certificates)

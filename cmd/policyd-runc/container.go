@@ -1,0 +1,146 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"policyd.dev/policyd/enforce/oci"
+)
+
+// maxText bounds a config.json or a process file, bytes.
+const maxText = 16 << 20
+
+// configPath is where the runtime will read config.json: in the bundle, which is
+// the working directory unless it is named, or where crun's --config says.
+func (l *line) configPath() (string, error) {
+	switch config := l.opts["config"]; {
+	case filepath.IsAbs(config):
+		return config, nil
+	case config != "" && config != "config.json":
+		// Relative to the bundle or not, that has changed.
+		return "", fmt.Errorf("option --config: %q is no absolute path", config)
+	}
+	return filepath.Join(l.opts["bundle"], "config.json"), nil
+}
+
+// confineContainer edits config.json, unless the container is to run as it is.
+func (s *settings) confineContainer(l *line) error {
+	path, err := l.configPath()
+	if err != nil {
+		return err
+	}
+	text, err := readText(path)
+	if err != nil {
+		return err
+	}
+	c, err := oci.ReadConfig(text)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	edited := c.Text()
+	ref, err := s.ref(c)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	if ref != "" {
+		p, err := s.profile(ref)
+		if err != nil {
+			return fmt.Errorf("profile %q: %w", ref, err)
+		}
+		if err := executable(s.Launcher); err != nil {
+			return err
+		}
+		edited, err = c.Edited(oci.Edit{Launcher: s.Launcher, Profile: p.file, Digest: p.Digest, Version: p.Version})
+		if err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	if bytes.Equal(edited, text) {
+		return nil
+	}
+	return replaceText(path, edited)
+}
+
+// ref gives the policy of a container, "" for none.
+func (s *settings) ref(c *oci.Config) (string, error) {
+	switch {
+	case c.Sandbox:
+		return "", nil
+	case c.Ref != "":
+		return c.Ref, nil
+	case s.Profile == "" && s.Unannotated == "refuse":
+		return "", fmt.Errorf("the container has no annotation %s, and the configuration says to refuse such (unannotated: in %s)", oci.AnnotationProfile, s.file)
+	}
+	return s.Profile, nil
+}
+
+// refuseRestore: a process that was checkpointed comes back without its Landlock
+// layers, which CRIU does not know.
+func (s *settings) refuseRestore(l *line) error {
+	path, err := l.configPath()
+	if err != nil {
+		return err
+	}
+	text, err := readText(path)
+	if err != nil {
+		return err
+	}
+	c, err := oci.ReadConfig(text)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	ref, err := s.ref(c)
+	if err == nil && ref != "" {
+		err = fmt.Errorf("a restored container would not be confined by %q; start it anew", ref)
+	}
+	return err
+}
+
+func executable(path string) error {
+	st, err := os.Stat(path)
+	if err != nil {
+		return fmt.Errorf("launcher: %w", err)
+	}
+	if !st.Mode().IsRegular() || st.Mode()&0o111 != 0o111 {
+		return fmt.Errorf("launcher: %s cannot be executed by everybody (mode %v)", path, st.Mode())
+	}
+	return nil
+}
+
+func readText(path string) ([]byte, error) {
+	st, err := os.Lstat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !st.Mode().IsRegular() || st.Size() > maxText {
+		return nil, fmt.Errorf("%s: not a regular file of at most %d bytes", path, maxText)
+	}
+	return os.ReadFile(path)
+}
+
+// replaceText puts another file in the place of one, with its mode and owner:
+// at every moment there is the one or the other, whole.
+func replaceText(path string, text []byte) error {
+	st, err := os.Lstat(path)
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".policyd-*")
+	if err != nil {
+		return err
+	}
+	own := st.Sys().(*syscall.Stat_t)
+	_, err = f.Write(text)
+	err = errors.Join(err, f.Chown(int(own.Uid), int(own.Gid)), f.Chmod(st.Mode().Perm()), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		os.Remove(f.Name())
+	}
+	return err
+}

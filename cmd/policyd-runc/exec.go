@@ -1,0 +1,58 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+
+	"policyd.dev/policyd/enforce/oci"
+)
+
+// confineExec puts the launcher before what is executed in a container that was
+// created under a profile, and gives the runtime's arguments. Which profile that
+// is only the runtime knows: a record made here would have to be of this very
+// container, and not of another attempt to create one of its name.
+func confineExec(runtime string, l *line) ([]string, error) {
+	if len(l.rest) == 0 {
+		return nil, errors.New("exec: want the id of a container")
+	}
+	digest, err := containerDigest(runtime, l)
+	if err != nil || digest == "" {
+		return l.args, err
+	}
+	if path, ok := l.opts["process"]; ok {
+		text, err := readText(path)
+		if err != nil {
+			return nil, fmt.Errorf("process file: %w", err)
+		}
+		edited, err := oci.EditProcess(text, digest)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		if !bytes.Equal(edited, text) {
+			err = replaceText(path, edited)
+		}
+		return l.args, err
+	}
+	if len(l.rest) == 1 {
+		return nil, errors.New("exec: want a program")
+	}
+	return slices.Insert(slices.Clone(l.args), l.restAt+1, oci.Prefix(digest)...), nil
+}
+
+func containerDigest(runtime string, l *line) (string, error) {
+	var stdout, stderr bytes.Buffer
+	cmd := exec.Command(runtime, append(slices.Clone(l.globals), "state", l.rest[0])...)
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("learn the profile of container %q: %s state: %w: %s", l.rest[0], runtime, err, strings.TrimSpace(stderr.String()))
+	}
+	digest, err := oci.StateDigest(stdout.Bytes())
+	if err != nil {
+		return "", fmt.Errorf("learn the profile of container %q: %w", l.rest[0], err)
+	}
+	return digest, nil
+}

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	apiv1 "policyd.dev/policyd/api/policyd/v1"
+	"policyd.dev/policyd/enforce/profile"
+	"policyd.dev/policyd/internal/cli"
+)
+
+// patience bounds the question to policyd; engines wait a few seconds longer.
+const patience = 10 * time.Second
+
+// known is a profile that is there as a file.
+type known struct {
+	Digest  string `json:"digest"`
+	Version string `json:"version"` // NAME@NUMBER
+
+	file string
+}
+
+// profile asks policyd for the profile of a policy and keeps it as a file.
+func (s *settings) profile(ref string) (*known, error) {
+	res, err := s.ask(ref)
+	switch code := status.Code(err); {
+	case err == nil:
+	case s.Unreachable == "last-known" && (code == codes.Unavailable || code == codes.DeadlineExceeded):
+		k, err2 := s.lastKnown(ref)
+		if err2 != nil {
+			return nil, fmt.Errorf("%s; and none is known from earlier: %w", status.Convert(err).Message(), err2)
+		}
+		return k, nil
+	default:
+		return nil, errors.New(status.Convert(err).Message()) // without gRPC's own words
+	}
+	encoded := res.GetProfile()
+	if len(encoded) == 0 {
+		return nil, errors.New("this kernel can enforce nothing of it")
+	}
+	if profile.Digest(encoded) != res.GetProfileDigest() {
+		return nil, errors.New("policyd's answer does not match its digest")
+	}
+	k := &known{Digest: res.GetProfileDigest(), Version: fmt.Sprintf("%s@%d", res.GetVersion().GetName(), res.GetVersion().GetNumber())}
+	k.file = s.profileFile(k.Digest)
+	if have, err := os.ReadFile(k.file); err != nil || !bytes.Equal(have, encoded) {
+		if err := keep(k.file, encoded); err != nil {
+			return nil, fmt.Errorf("keep it: %w", err)
+		}
+	}
+	if s.Unreachable == "last-known" {
+		text, err := json.Marshal(k)
+		if err == nil {
+			err = keep(s.lastFile(ref), text)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("keep it: %w", err)
+		}
+	}
+	return k, nil
+}
+
+func (s *settings) ask(ref string) (*apiv1.GetProfileResponse, error) {
+	c, err := cli.Dial(s.Socket)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	return c.Profiles.GetProfile(ctx, &apiv1.GetProfileRequest{Ref: ref})
+}
+
+// lastKnown gives what policyd said of this reference when it was last asked.
+func (s *settings) lastKnown(ref string) (*known, error) {
+	text, err := os.ReadFile(s.lastFile(ref))
+	if err != nil {
+		return nil, err
+	}
+	k := &known{}
+	if err := json.Unmarshal(text, k); err != nil {
+		return nil, err
+	}
+	k.file = s.profileFile(k.Digest)
+	encoded, err := os.ReadFile(k.file)
+	if err != nil {
+		return nil, err
+	}
+	if profile.Digest(encoded) != k.Digest {
+		return nil, fmt.Errorf("%s is not what it was", k.file)
+	}
+	return k, nil
+}
+
+// profileFile is named by the digest, so that containers of one profile share it.
+func (s *settings) profileFile(digest string) string {
+	return filepath.Join(s.State, "profiles", strings.ReplaceAll(digest, ":", "-"))
+}
+
+func (s *settings) lastFile(ref string) string {
+	sum := sha256.Sum256([]byte(ref))
+	return filepath.Join(s.State, "last", hex.EncodeToString(sum[:]))
+}
+
+// keep writes a file whole, for everybody to read: a container's user must.
+func keep(path string, content []byte) error {
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(dir, ".new-*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	err = errors.Join(err, f.Chmod(0o444), f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		os.Remove(f.Name())
+	}
+	return err
+}
