@@ -21,7 +21,7 @@ import (
 const Magic = 0x43415d53
 
 // Find finds the mounted smackfs of this process's mount namespace, /sys/fs/smackfs before any other place (/smack is
-// the old one). A read-only one counts. The error tells Smack not built, not enabled, and smackfs not mounted apart.
+// the old one), and one that can be written before all that cannot. A read-only one counts. The error tells Smack not built, not enabled, and smackfs not mounted apart.
 func Find() (Dir, error) {
 	dir, err := findIn("/")
 	if err != nil {
@@ -48,19 +48,27 @@ func findIn(root string) (Dir, error) {
 	if err != nil {
 		return "", err
 	}
-	var found []string
+	best, score := "", 0
 	for line := range strings.Lines(string(mounts)) {
 		head, tail, ok := strings.Cut(line, " - ")
 		fields := strings.Fields(head)
-		if ok && len(fields) > 4 && strings.HasPrefix(tail, "smackfs ") {
-			found = append(found, unescape(fields[4]))
+		if !ok || len(fields) < 6 || fields[3] != "/" || !strings.HasPrefix(tail, "smackfs ") { // a root of its own: one file of it
+			continue
+		}
+		at, n := unescape(fields[4]), 1
+		if at == "/sys/fs/smackfs" {
+			n++
+		}
+		super := strings.Fields(tail)
+		if slices.Contains(strings.Split(fields[5], ","), "rw") && !slices.Contains(strings.Split(super[len(super)-1], ","), "ro") {
+			n += 2
+		}
+		if n > score || at == best { // of one place the last is on top
+			best, score = at, n
 		}
 	}
-	if len(found) > 0 {
-		if slices.Contains(found, "/sys/fs/smackfs") {
-			return "/sys/fs/smackfs", nil
-		}
-		return Dir(found[0]), nil
+	if best != "" {
+		return Dir(best), nil
 	}
 	types, err := os.ReadFile(filepath.Join(root, "proc/filesystems"))
 	if err != nil {

@@ -31,6 +31,12 @@ func TestFind(t *testing.T) {
 	}{
 		{name: "usual", files: map[string]string{"proc/self/mountinfo": mounts + old + smackfs}, dir: "/sys/fs/smackfs"},
 		{name: "elsewhere", files: map[string]string{"proc/self/mountinfo": mounts + old}, dir: "/smack x"},
+		{name: "read-only beside another", files: map[string]string{"proc/self/mountinfo": mounts + strings.Replace(smackfs, "smackfs rw", "smackfs ro", 1) + strings.Replace(strings.Replace(old, " ro ", " rw ", 1), "none ro", "none rw", 1)}, dir: "/smack x"},
+		{name: "read-only as a whole", files: map[string]string{"proc/self/mountinfo": mounts + strings.Replace(old, " ro ", " rw ", 1) + strings.Replace(smackfs, "smackfs rw\n", "smackfs ro\n", 1)}, dir: "/sys/fs/smackfs"},
+		{name: "covered by a read-only one", files: map[string]string{"proc/self/mountinfo": mounts + smackfs + strings.Replace(smackfs, "smackfs rw", "smackfs ro", 1)}, dir: "/sys/fs/smackfs"},
+		{name: "one file of it", files: map[string]string{
+			"proc/self/mountinfo": "30 21 0:25 /load2 /masked rw - smackfs smackfs rw\n" + old,
+		}, dir: "/smack x"},
 		{name: "not mounted", files: map[string]string{"proc/self/mountinfo": mounts, "proc/filesystems": "nodev\tsysfs\nnodev\tsmackfs\n"}, err: errs.ErrSmackNotMounted},
 		{name: "not enabled", files: map[string]string{
 			"proc/self/mountinfo": mounts, "proc/filesystems": "nodev\tsysfs\n", "sys/kernel/security/lsm": "landlock,apparmor",
