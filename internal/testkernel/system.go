@@ -97,10 +97,12 @@ const (
 	harnessFiles = "/etc/testkernel"
 	// shutdownGrace is how long a system may take to stop its units.
 	shutdownGrace = time.Minute
+	// systemTimeout is how long a boot may take altogether; a quiet machine takes seconds.
+	systemTimeout = 2 * time.Minute
 )
 
 // Boot boots the system, runs the script as soon as the units it comes after are started, and returns when the guest
-// has powered off. That the script fails is no error. When ctx ends first, or the guest does, or its units do not stop, no
+// has powered off. That the script fails is no error. When ctx ends or two minutes pass first, or the guest ends, or its units do not stop, no
 // process of the guest is left and the error is a [*GuestError], with the end of the journal.
 func (s *System) Boot(ctx context.Context, script Script) (*Booted, error) {
 	k, ok := kernelByName(s.Kernel)
@@ -122,6 +124,8 @@ func (s *System) Boot(ctx context.Context, script Script) (*Booted, error) {
 		return nil, err
 	}
 	root.Folders[harnessDir] = share
+	ctx, cancel := context.WithTimeout(ctx, systemTimeout)
+	defer cancel()
 	grace := s.grace
 	if grace == 0 {
 		grace = shutdownGrace
