@@ -20,6 +20,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"policyd.dev/policyd/internal/buildinfo"
@@ -74,13 +75,7 @@ func (s *settings) runtime() (string, error) {
 	if s.Runtime == "" {
 		names = []string{"runc", "crun"}
 	}
-	var path string
-	var err error
-	for _, name := range names {
-		if path, err = exec.LookPath(name); err == nil {
-			break
-		}
-	}
+	path, err := findRuntime(names)
 	if err != nil {
 		return "", fmt.Errorf("the runtime to be used: %w", err)
 	}
@@ -95,4 +90,20 @@ func (s *settings) runtime() (string, error) {
 		return "", fmt.Errorf("the runtime to be used is %s, which is policyd-runc itself; name another (runtime: in %s)", path, s.file)
 	}
 	return path, nil
+}
+
+// findRuntime looks in PATH and then in the system's folders: conmon starts a
+// runtime with no environment.
+func findRuntime(names []string) (path string, err error) {
+	for _, name := range names {
+		if path, err = exec.LookPath(name); err == nil {
+			return path, nil
+		}
+		for dir := range strings.SplitSeq("/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", ":") {
+			if path, err2 := exec.LookPath(filepath.Join(dir, name)); err2 == nil && filepath.Base(name) == name {
+				return path, nil
+			}
+		}
+	}
+	return "", err
 }

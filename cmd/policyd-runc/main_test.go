@@ -356,4 +356,9 @@ func TestSettings(t *testing.T) {
 	if code, out, errOut := h.run("run", "id"); code != 42 || out != "<run><id>" {
 		t.Errorf("runtime by the environment: exit %d, %q, %q", code, out, errOut)
 	}
+	// As conmon does it: no PATH. echo stands in every system's folder.
+	h.env = []string{runtimeEnv + "=echo", "PATH="}
+	if code, out, errOut := h.run("start", "id"); code != 0 || out != "start id\n" {
+		t.Errorf("without PATH: exit %d, %q, %q", code, out, errOut)
+	}
 }
