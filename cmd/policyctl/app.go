@@ -24,6 +24,7 @@ const unaryTimeout = 30 * time.Second
 
 // app is one run of policyctl: its standard streams and global flags.
 type app struct {
+	args     []string // of the command line; cobra does not tell where -- stands when it completes
 	in       io.Reader
 	out, err io.Writer
 
@@ -38,7 +39,7 @@ type app struct {
 
 // run runs policyctl with arguments and returns its exit code.
 func run(args []string, in io.Reader, out, errOut io.Writer) (code int) {
-	a := &app{in: in, out: out, err: errOut}
+	a := &app{args: args, in: in, out: out, err: errOut}
 	defer func() {
 		// People get a line, not a trace; developers ask for one.
 		if r := recover(); r != nil {

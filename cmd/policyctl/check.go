@@ -45,7 +45,7 @@ func newCheck(a *app) *cobra.Command {
 			case batch == cli.Stdin && (d.profile == cli.Stdin || contains(d.files, cli.Stdin)):
 				return errors.New("standard input cannot be both the policy and the batch")
 			case batch == "" && len(words) == 0:
-				return fmt.Errorf("the question is missing: %w", decide.ErrQuestion)
+				return errNoQuestion(cmd)
 			}
 			return nil
 		},
@@ -89,9 +89,14 @@ func newCheck(a *app) *cobra.Command {
 			return errors.Join(err, verdictExit(v))
 		},
 	}
-	d.flags(cmd)
+	d.flags(a, cmd)
 	cmd.Flags().StringVar(&batch, "batch", "", "answer the operations in the lines of this file; - is standard input")
 	return cmd
+}
+
+// errNoQuestion is the error of a command line without an operation.
+func errNoQuestion(cmd *cobra.Command) error {
+	return fmt.Errorf("the question is missing: an operation, as in `policyctl %s web -- open /etc/passwd r`", cmd.Name())
 }
 
 func contains(list []string, s string) bool {

@@ -73,6 +73,7 @@ func newCompile(a *app) *cobra.Command {
 	f := cmd.Flags()
 	f.StringArrayVarP(&files, "file", "f", nil, "compile the policy of this file instead; may be repeated for its fragments")
 	f.StringArrayVar(&sets, "set", nil, "value of a parameter, NAME=VALUE; may be repeated")
+	_ = cmd.RegisterFlagCompletionFunc("set", a.completeSet)
 	f.Uint32Var(&abi, "abi", 0, "Landlock ABI to compile for")
 	f.StringVarP(&out, "output", "o", "", "file to write; - is standard output")
 	return cmd

@@ -69,6 +69,9 @@ func (a *app) asking(ctx context.Context) (context.Context, *cli.Client, context
 // versions and tags.
 func (a *app) completeRefs(kind string) completer {
 	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+		if n := len(a.args) - 2; n >= 0 && a.args[n] == "--" { // the last one is being typed
+			return completeProgram(typed)
+		}
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveDefault
 		}
@@ -105,7 +108,7 @@ func (a *app) completeNames(cmd *cobra.Command, args []string, typed string) ([]
 func (a *app) anyRefs(ctx context.Context, typed string) []string {
 	out := a.refs(ctx, policy.KindPolicy, "", typed)
 	for _, k := range storedKinds[1:] {
-		if strings.HasPrefix(k.word+"/", typed) && typed != "" {
+		if strings.HasPrefix(k.word+"/", typed) {
 			out = append(out, k.word+"/")
 		}
 	}

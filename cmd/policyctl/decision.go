@@ -28,11 +28,12 @@ type decision struct {
 	options decide.Options // set by decider
 }
 
-func (d *decision) flags(cmd *cobra.Command) {
+func (d *decision) flags(a *app, cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringArrayVarP(&d.files, "file", "f", nil, "decide by the policy of this file instead; may be repeated for its fragments")
 	f.StringVar(&d.profile, "profile", "", "decide by this compiled profile instead (see compile)")
 	f.StringArrayVar(&d.sets, "set", nil, "value of a parameter, NAME=VALUE; may be repeated")
+	_ = cmd.RegisterFlagCompletionFunc("set", a.completeSet)
 	f.IntVar(&d.abi, "abi", 0, "decide as a kernel of this Landlock ABI (default: this kernel's; with --lexical the policy's)")
 	f.BoolVar(&d.lexical, "lexical", false, "decide on the text of paths alone, for policies of other machines")
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
@@ -24,6 +25,9 @@ func newDelete(a *app) *cobra.Command {
 		Args:              exactly("NAME"),
 		ValidArgsFunction: a.completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if !cmd.Flags().Changed("expect") {
+				return cli.Usage(fmt.Errorf("--expect N is missing: the number of the newest version, the first that `policyctl history %s` lists", args[0]))
+			}
 			var err error
 			if req.Kind, req.Name, err = plainName(args[0]); err != nil {
 				return err
@@ -57,7 +61,6 @@ func newDelete(a *app) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&expect, "expect", "", "number of the version that must be the newest one")
-	_ = cmd.MarkFlagRequired("expect")
 	f.BoolVar(&req.Purge, "purge", false, "remove its history too")
 	f.StringVar(&req.RequestId, "request-id", "", "id of an earlier, equal request to learn the result of")
 	return cmd

@@ -74,6 +74,7 @@ func newDiff(a *app) *cobra.Command {
 	f := cmd.Flags()
 	f.BoolVar(&semantic, "semantic", false, "compare what the policies allow")
 	f.StringArrayVar(&sets, "set", nil, "with --semantic: value of a parameter, NAME=VALUE; may be repeated")
+	_ = cmd.RegisterFlagCompletionFunc("set", a.completeSet)
 	f.IntVar(&abi, "abi", 0, "with --semantic: on a kernel of this Landlock ABI (default: the newer of the two policies')")
 	return cmd
 }

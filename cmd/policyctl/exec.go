@@ -59,6 +59,7 @@ func newExec(a *app) *cobra.Command {
 	f := cmd.Flags()
 	f.StringArrayVarP(&files, "file", "f", nil, "take the policy of this file; may be repeated for its fragments")
 	f.StringArrayVar(&sets, "set", nil, "value of a parameter, NAME=VALUE; may be repeated")
+	_ = cmd.RegisterFlagCompletionFunc("set", a.completeSet)
 	verboseFlag(cmd, &verbose)
 	return cmd
 }

@@ -31,7 +31,7 @@ func newExplain(a *app) *cobra.Command {
 		Args: func(cmd *cobra.Command, args []string) error {
 			_, words, err := d.split(cmd, args)
 			if err == nil && len(words) == 0 {
-				err = fmt.Errorf("the question is missing: %w", decide.ErrQuestion)
+				err = errNoQuestion(cmd)
 			}
 			return err
 		},
@@ -66,7 +66,7 @@ func newExplain(a *app) *cobra.Command {
 			return errors.Join(err, verdictExit(v))
 		},
 	}
-	d.flags(cmd)
+	d.flags(a, cmd)
 	return cmd
 }
 

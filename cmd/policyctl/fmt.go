@@ -20,7 +20,8 @@ func newFmt(a *app) *cobra.Command {
 		Use:   "fmt -f FILE|FOLDER|-",
 		Short: "Format files; comments stay",
 		Long: "fmt prints the files in their one layout. -w writes them back, --check only says which are not\n" +
-			"formatted (exit code 1). Formatting twice changes nothing more.",
+			"formatted. Formatting twice changes nothing more.\n\n" +
+			"Exit code of --check: 0: all are formatted, 1: some are not, 2: some cannot be read. All are looked at.",
 		Example: "  policyctl fmt -f web.yaml -w\n  policyctl fmt -f policies/ --check",
 		Args:    none,
 		RunE: func(*cobra.Command, []string) error {
@@ -31,7 +32,7 @@ func newFmt(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			unformatted := false
+			unformatted, broken := false, false
 			for i, s := range sources {
 				text, err := policy.Format(s.GetContent())
 				if found, ok := errors.AsType[*policy.Errors](err); ok {
@@ -40,7 +41,13 @@ func newFmt(a *app) *cobra.Command {
 					}
 				}
 				if err != nil {
-					return fmt.Errorf("%s: %w", s.GetName(), err)
+					err = fmt.Errorf("%s: %w", s.GetName(), err)
+					if !check {
+						return err
+					}
+					broken = true
+					cli.Report(a.err, a.painter(a.err), err)
+					continue
 				}
 				same := bytes.Equal(text, s.GetContent())
 				switch {
@@ -65,6 +72,9 @@ func newFmt(a *app) *cobra.Command {
 						return err
 					}
 				}
+			}
+			if broken {
+				return &cli.Exit{Code: cli.ExitUsage}
 			}
 			if unformatted {
 				return &cli.Exit{Code: cli.ExitRefused}

@@ -16,7 +16,6 @@ func newMan(*app) *cobra.Command {
 		Short:   "Write the manual pages",
 		Long:    "man writes policyctl(1) and a page for every command into a folder, for packages. The date in them is\nthat of $SOURCE_DATE_EPOCH, where it is set.",
 		Example: "  policyctl man /usr/local/share/man/man1",
-		Hidden:  true,
 		Args:    exactly("FOLDER"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := os.MkdirAll(args[0], 0o755); err != nil {

@@ -114,6 +114,7 @@ func newPreflight(a *app) *cobra.Command {
 	f.StringArrayVarP(&o.files, "file", "f", nil, "decide by the policy of this file instead; may be repeated for its fragments")
 	f.StringVar(&o.profile, "profile", "", "decide by this compiled profile instead (see compile)")
 	f.StringArrayVar(&o.sets, "set", nil, "value of a parameter, NAME=VALUE; may be repeated")
+	_ = cmd.RegisterFlagCompletionFunc("set", a.completeSet)
 	f.StringArrayVarP(&o.env, "env", "e", nil, "environment, NAME=VALUE, or NAME to copy the caller's; may be repeated")
 	f.StringVarP(&o.user, "user", "u", "", "user name or uid it would run as (default: the caller)")
 	f.StringVarP(&o.dir, "dir", "w", "", "working directory (default: this one)")

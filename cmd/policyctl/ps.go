@@ -138,6 +138,9 @@ func warnings(s *apiv1.Sandbox, wide bool) []string {
 	return out
 }
 
+// skippedShown is how many of the skipped paths stand in a row.
+const skippedShown = 2
+
 // notes says what a person should know of a sandbox. Skipped paths are for wide
 // alone: nearly every policy has some, from fragments that name the files of many
 // distributions, and what stands in every row is read in none.
@@ -147,8 +150,12 @@ func notes(s *apiv1.Sandbox, wide bool) string {
 		out = append(out, "label "+l)
 	}
 	if wide {
-		for _, p := range s.GetSkipped() {
-			out = append(out, "skipped "+p)
+		if all := s.GetSkipped(); len(all) > 0 {
+			text := "skipped " + strings.Join(all[:min(len(all), skippedShown)], " ")
+			if n := len(all) - skippedShown; n > 0 {
+				text += fmt.Sprintf(" and %d more (-o json)", n)
+			}
+			out = append(out, text)
 		}
 		for _, l := range s.GetLinks() {
 			out = append(out, l.GetPath()+" -> "+l.GetTarget())

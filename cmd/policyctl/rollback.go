@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
@@ -25,6 +26,9 @@ func newRollback(a *app) *cobra.Command {
 			form, err := cli.ParseFormat(a.output, cli.Table, cli.JSON, cli.YAML, cli.Name)
 			if err != nil {
 				return err
+			}
+			if !cmd.Flags().Changed("to") {
+				return cli.Usage(fmt.Errorf("--to N is missing: the number of a version that `policyctl history %s` lists", args[0]))
 			}
 			if req.Kind, req.Name, err = plainName(args[0]); err != nil {
 				return err
@@ -65,7 +69,7 @@ func newRollback(a *app) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.Uint64Var(&req.To, "to", 0, "number of the version to go back to")
-	_ = cmd.MarkFlagRequired("to")
+	_ = cmd.RegisterFlagCompletionFunc("to", a.completeVersions)
 	f.StringVarP(&req.Message, "message", "m", "", "why, kept with the version")
 	f.StringVar(&expect, "expect", "", "number of the version that must be the newest one")
 	f.StringVar(&req.RequestId, "request-id", "", "id of an earlier, equal request to learn the result of")

@@ -84,6 +84,7 @@ func newRun(a *app) *cobra.Command {
 	cmd.SetFlagErrorFunc(flagsOfProgram)
 	f := cmd.Flags()
 	f.StringArrayVar(&o.sets, "set", nil, "value of a parameter, NAME=VALUE; may be repeated")
+	_ = cmd.RegisterFlagCompletionFunc("set", a.completeSet)
 	f.StringArrayVarP(&o.env, "env", "e", nil, "environment, NAME=VALUE, or NAME to copy the caller's; may be repeated")
 	f.StringVarP(&o.user, "user", "u", "", "user name or uid to run as (default: the caller)")
 	f.StringVar(&o.group, "group", "", "group name or gid (default: the user's)")

@@ -44,7 +44,8 @@ Usage:
   --version           print the version and exit
   --help              print this and exit
 
-Without root it needs none and starts programs as the user that runs it.
+policyd needs no root: a user's own keeps its state in that user's folders, and
+starts programs as that user alone.
 
 Examples:
   policyd                                        the system's daemon, or your own
