@@ -115,7 +115,7 @@ func manual(root *cobra.Command) []byte {
 	for _, d := range cli.ExitDocs() {
 		fmt.Fprintf(&b, "| %d | %s |\n", d.Code, d.Doc)
 	}
-	b.WriteString("\n`run`, `exec` and `wait` otherwise end with the status of the program. For `diff`, `check`, `explain`, `preflight`\nand `test`, 1 is an answer (different, refused, not as expected), and what would be 1 elsewhere is 2. For `diff --semantic` 3 is one too\n(something is gained), and what would be 3 or 4 elsewhere is 2.\n")
+	b.WriteString("\n`run`, `exec` and `wait` otherwise end with the status of the program. For `diff`, `check`, `explain`, `preflight`,\n`resolve` and `test`, 1 is an answer (different, refused, not as expected), and what would be 1 elsewhere is 2. For `diff --semantic` 3 is one too\n(something is gained), and what would be 3 or 4 elsewhere is 2.\n")
 	b.WriteString("\n## Flags of every command\n\n```\n" + root.PersistentFlags().FlagUsages() + "```\n")
 	for _, g := range root.Groups() {
 		fmt.Fprintf(&b, "\n## %s\n", strings.TrimSuffix(g.Title, ":"))

@@ -73,7 +73,7 @@ func newRoot(a *app) *cobra.Command {
 			root.AddCommand(c)
 		}
 	}
-	add(groupPolicies, newApply(a), newGet(a), newHistory(a), newDiff(a), newRollback(a), newTag(a), newDelete(a),
+	add(groupPolicies, newApply(a), newGet(a), newHistory(a), newDiff(a), newRollback(a), newTag(a), newDelete(a), newResolve(a),
 		newValidate(a), newFmt(a), newCompile(a), newInspect(a), newCheck(a), newGraph(a), newExplain(a), newPreflight(a), newTest(a), newImport(a), newExport(a))
 	add(groupSmack, newSmack(a))
 	add(groupSandboxes, newRun(a), newExec(a), newPs(a), newLogs(a), newWait(a), newKill(a), newRm(a), newTop(a))
