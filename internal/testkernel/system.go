@@ -74,20 +74,18 @@ type Booted struct {
 const systemd = "/usr/lib/systemd/systemd"
 
 // RequireSystemd skips the test, or fails it in CI, when the host has no systemd, or no kernel of that name is cached.
+// With -race, uml-6.1 is skipped.
 func RequireSystemd(t testing.TB, kernel string) {
 	t.Helper()
+	if k, ok := kernelByName(kernel); ok && raceDetector && !k.race {
+		t.Skipf("binaries with the race detector do not run in %s; go test without -race runs it", kernel)
+	}
 	if _, err := os.Stat(systemd); err != nil {
 		Skip(t, "systemd", "apt-get install systemd")
 	}
 	if _, err := cached(kernel, "linux"); err != nil {
 		Skip(t, "kernel "+kernel, "make kernels")
 	}
-}
-
-// InGuest says whether this process runs in a guest. Tests that boot guests themselves have nothing to do there.
-func InGuest() bool {
-	_, in := insideGuest()
-	return in
 }
 
 const (
