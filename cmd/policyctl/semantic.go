@@ -153,6 +153,7 @@ func (a *app) compareWith(ctx context.Context, p comparison, set, values map[str
 		diff.Settings = append(diff.Settings, processSettings(sides)...)
 	}
 	t := newTold(names, sides, diff)
+	t.oneOfMany = p.byName
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		t.Parameters = append(t.Parameters, toldValue{name, values[name]})
 	}

@@ -22,7 +22,7 @@ type toldLine struct{ sign, rights, where, why, alike string }
 
 // semanticTable shows a comparison to a person; all of it, or what can be read.
 func (a *app) semanticTable(t *told, all bool) error {
-	if !a.quiet {
+	if !a.quiet || t.oneOfMany && !t.Equal { // which one it is, was asked for
 		fmt.Fprintf(a.out, "A %s -> B %s, on a kernel of ABI %d\n", graph.Visible(t.First.Name), graph.Visible(t.Second.Name), t.ABI)
 	}
 	var b bytes.Buffer

@@ -24,6 +24,8 @@ type told struct {
 	Settings []toldSetting `json:"settings"`
 	// Values that stand for parameters without one, by name.
 	Parameters []toldValue `json:"parameters"`
+
+	oneOfMany bool // of folders
 }
 
 type toldValue struct {
