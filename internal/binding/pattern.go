@@ -46,11 +46,11 @@ func parsePattern(s string) (*pattern, error) {
 		text, wild, questions = text[:0], wild[:0], false
 	}
 	for i := 0; i < len(s); i++ {
-		switch c := s[i]; {
-		case c == '*':
+		switch c := s[i]; c {
+		case '*':
 			p.exact = 0
 			end()
-		case c == '?':
+		case '?':
 			p.exact, questions = 0, true
 			text, wild = append(text, c), append(wild, true)
 		default:

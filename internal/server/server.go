@@ -199,6 +199,11 @@ func (s *Server) warm() {
 	for _, name := range sortedKeys(bad) {
 		s.log.Error("stored policy does not compile and cannot be started", "policy", name, "error", bad[name])
 	}
+	if _, err := s.index(); err != nil {
+		s.log.Error("bindings could not be read; nobody gets a policy by one until they can", "error", err)
+		return // NOT_SERVING
+	}
+	s.tellUnmatched()
 	s.warmed.Store(true)
 	s.tellHealth()
 }
@@ -250,7 +255,23 @@ func (s *Server) Reload(grants []config.Grant, limits config.Limits) {
 }
 
 // SetUnmatched changes which policy workloads get that no Binding matches.
-func (s *Server) SetUnmatched(ref string) { s.unmatched.Store(&ref) }
+func (s *Server) SetUnmatched(ref string) {
+	s.unmatched.Store(&ref)
+	if s.warmed.Load() {
+		s.tellUnmatched()
+	}
+}
+
+// tellUnmatched warns of a policy that the configuration names and that is not there: who asks is refused.
+func (s *Server) tellUnmatched() {
+	ref := *s.unmatched.Load()
+	if ref == "" {
+		return
+	}
+	if _, err := s.resolve(ref); err != nil {
+		s.log.Warn("the policy of workloads that no Binding matches is not there; they are refused", "key", "bindings.unmatched", "policy", ref, "error", err)
+	}
+}
 
 // Serve answers on the listeners until Stop; it closes them. An error of one of them stops all.
 func (s *Server) Serve(listeners ...net.Listener) error {
