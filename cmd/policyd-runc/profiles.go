@@ -32,12 +32,14 @@ type known struct {
 	file string
 }
 
-// profile asks policyd for the profile of a policy and keeps it as a file.
-func (s *settings) profile(ref string) (*known, error) {
-	res, err := s.ask(ref)
+// profile asks policyd for a profile and keeps it as a file. One by Bindings is
+// never one from earlier: which it was depended on all that was known then.
+func (s *settings) profile(q *apiv1.GetProfileRequest) (*known, error) {
+	ref := q.GetRef()
+	res, err := s.ask(q)
 	switch code := status.Code(err); {
 	case err == nil:
-	case s.Unreachable == "last-known" && (code == codes.Unavailable || code == codes.DeadlineExceeded):
+	case s.Unreachable == "last-known" && ref != "" && (code == codes.Unavailable || code == codes.DeadlineExceeded):
 		k, err2 := s.lastKnown(ref)
 		if err2 != nil {
 			return nil, fmt.Errorf("%s; and none is known from earlier: %w", status.Convert(err).Message(), err2)
@@ -60,7 +62,7 @@ func (s *settings) profile(ref string) (*known, error) {
 			return nil, fmt.Errorf("keep it: %w", err)
 		}
 	}
-	if s.Unreachable == "last-known" {
+	if s.Unreachable == "last-known" && ref != "" {
 		text, err := json.Marshal(k)
 		if err == nil {
 			err = keep(s.lastFile(ref), text)
@@ -72,7 +74,7 @@ func (s *settings) profile(ref string) (*known, error) {
 	return k, nil
 }
 
-func (s *settings) ask(ref string) (*apiv1.GetProfileResponse, error) {
+func (s *settings) ask(q *apiv1.GetProfileRequest) (*apiv1.GetProfileResponse, error) {
 	c, err := cli.Dial(s.Socket)
 	if err != nil {
 		return nil, err
@@ -80,7 +82,7 @@ func (s *settings) ask(ref string) (*apiv1.GetProfileResponse, error) {
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	return c.Profiles.GetProfile(ctx, &apiv1.GetProfileRequest{Ref: ref})
+	return c.Profiles.GetProfile(ctx, q)
 }
 
 // lastKnown gives what policyd said of this reference when it was last asked.

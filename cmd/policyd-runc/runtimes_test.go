@@ -1,44 +1,14 @@
 package main
 
 import (
-	"bytes"
-	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io/fs"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
-	"syscall"
 	"testing"
-	"time"
 
-	apiv1 "policyd.dev/policyd/api/policyd/v1"
 	"policyd.dev/policyd/enforce/landlock"
-	"policyd.dev/policyd/internal/cli"
 	"policyd.dev/policyd/internal/testkernel"
 )
-
-// built tells that programs has made something.
-var built atomic.Bool
-
-// programs builds the three commands and gives their folder.
-var programs = sync.OnceValues(func() (dir string, err error) {
-	if dir, err = os.MkdirTemp("", "policyd-runc"); err != nil {
-		return "", err
-	}
-	built.Store(true)
-	cmd := exec.Command("go", "build", "-o", dir+"/", "../policyd", "../policyd-launch", "../policyd-runc")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return dir, fmt.Errorf("%w\n%s", err, out)
-	}
-	return dir, nil
-})
 
 const policies = `apiVersion: policyd/v1
 kind: LandlockPolicy
@@ -58,178 +28,14 @@ spec:
   layers:
     - paths:
         - {allow: [read, execute], at: [/bin, /no/such/path]}
+---
+apiVersion: policyd/v1
+kind: Binding
+metadata: {name: edge}
+spec:
+  match: {image: ["nginx:*"], namespace: [edge]}
+  policy: box
 `
-
-// startPolicyd runs the real one with those policies.
-func startPolicyd(t *testing.T, dir string) (socket string) {
-	t.Helper()
-	empty := filepath.Join(dir, "policyd.yaml")
-	if err := os.WriteFile(empty, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	bin, err := programs()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(bin+"/policyd", "--config", empty, "--state-dir", dir+"/policyd")
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		_ = cmd.Wait()
-		if t.Failed() {
-			t.Logf("policyd: %s", out.String())
-		}
-	})
-	socket = dir + "/policyd/run/policyd.sock"
-	c, err := cli.Dial(socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	for c.Ready(ctx) != nil && ctx.Err() == nil {
-		time.Sleep(20 * time.Millisecond)
-	}
-	if _, err := c.Policies.Apply(ctx, &apiv1.ApplyRequest{Files: []*apiv1.SourceFile{{Name: "p", Content: []byte(policies)}}}); err != nil {
-		t.Fatal(err)
-	}
-	return socket
-}
-
-// engine calls the wrapper as an engine does.
-type engine struct {
-	t       *testing.T
-	dir     string
-	runtime string
-	n       int
-}
-
-func newEngine(t *testing.T, dir, runtime, socket string) *engine {
-	t.Helper()
-	path := testkernel.RequireTool(t, runtime, "apt-get install "+runtime)
-	e := &engine{t: t, dir: filepath.Join(dir, runtime), runtime: runtime}
-	e.put("runc.yaml", fmt.Sprintf("runtime: %s\nsocket: %s\nstate: %s\n", path, socket, e.dir+"/state"), 0o644)
-	return e
-}
-
-func (e *engine) put(name, text string, mode os.FileMode) string {
-	e.t.Helper()
-	path := filepath.Join(e.dir, name)
-	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), mode)); err != nil {
-		e.t.Fatal(err)
-	}
-	return path
-}
-
-// call runs the wrapper; crun refuses hybrid cgroups, so it does not get to see them.
-func (e *engine) call(args ...string) (code int, stdout, stderr string) {
-	e.t.Helper()
-	bin, err := programs()
-	if err != nil {
-		e.t.Fatal(err)
-	}
-	argv := append([]string{bin + "/policyd-runc", "--root", e.dir + "/root"}, args...)
-	if _, err := os.Stat("/sys/fs/cgroup/unified"); err == nil && e.runtime == "crun" {
-		argv = append([]string{"unshare", "-m", "sh", "-c", `umount -l /sys/fs/cgroup/unified; exec "$@"`, "sh"}, argv...)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // also when the test ends
-	defer cancel()
-	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	cmd.Env = append(os.Environ(), configEnv+"="+e.dir+"/runc.yaml")
-	// Files and not pipes: a container that goes on running would hold those.
-	out, err := os.CreateTemp(e.t.TempDir(), "out")
-	if err != nil {
-		e.t.Fatal(err)
-	}
-	defer out.Close()
-	errOut, err := os.CreateTemp(e.t.TempDir(), "err")
-	if err != nil {
-		e.t.Fatal(err)
-	}
-	defer errOut.Close()
-	cmd.Stdout, cmd.Stderr = out, errOut
-	if err := cmd.Run(); cmd.ProcessState == nil {
-		e.t.Fatal(err)
-	}
-	o, _ := os.ReadFile(out.Name())
-	eo, _ := os.ReadFile(errOut.Name())
-	return cmd.ProcessState.ExitCode(), string(o), string(eo)
-}
-
-// bundle makes a root file system of busybox with a secret, and a config.json for it.
-func (e *engine) bundle(annotation string, change func(spec map[string]any), argv ...string) (dir string) {
-	e.t.Helper()
-	e.n++
-	name := fmt.Sprintf("bundle-%d", e.n)
-	busybox := testkernel.RequireTool(e.t, "busybox", "apt-get install busybox-static")
-	program, err := os.ReadFile(busybox)
-	if err != nil {
-		e.t.Fatal(err)
-	}
-	e.put(name+"/rootfs/bin/busybox", string(program), 0o755)
-	for _, applet := range []string{"sh", "cat", "id", "true", "sleep", "tr", "ls", "grep", "echo"} {
-		if err := os.Symlink("busybox", filepath.Join(e.dir, name, "rootfs/bin", applet)); err != nil {
-			e.t.Fatal(err)
-		}
-	}
-	e.put(name+"/rootfs/secret", "told\n", 0o644)
-	e.put(name+"/rootfs/data/open", "open\n", 0o644)
-	text, err := os.ReadFile("../../enforce/oci/testdata/runc-spec.json")
-	if err != nil {
-		e.t.Fatal(err)
-	}
-	var spec map[string]any
-	if err := json.Unmarshal(text, &spec); err != nil {
-		e.t.Fatal(err)
-	}
-	process := spec["process"].(map[string]any)
-	process["terminal"], process["args"] = false, argv
-	// More than the machine of the tests may allow.
-	delete(process, "rlimits")
-	if annotation != "" {
-		spec["annotations"] = map[string]any{"policyd.dev/profile": annotation}
-	}
-	if change != nil {
-		change(spec)
-	}
-	text, err = json.Marshal(spec)
-	if err != nil {
-		e.t.Fatal(err)
-	}
-	e.put(name+"/config.json", string(text), 0o644)
-	return filepath.Join(e.dir, name)
-}
-
-func (e *engine) id() string {
-	return fmt.Sprintf("policyd-test-%d-%s-%d", os.Getpid(), e.runtime, e.n)
-}
-
-func (e *engine) run(annotation string, change func(map[string]any), argv ...string) (code int, stdout, stderr string) {
-	e.t.Helper()
-	dir := e.bundle(annotation, change, argv...)
-	code, stdout, stderr = e.call("run", "--bundle", dir, e.id())
-	if left := tree(e.t, dir+"/rootfs"); strings.Contains(left, "policyd") {
-		e.t.Errorf("left in the root file system: %s", left)
-	}
-	return code, stdout, stderr
-}
-
-func tree(t *testing.T, dir string) string {
-	t.Helper()
-	var all []string
-	if err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
-		all = append(all, strings.TrimPrefix(path, dir))
-		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
-	return strings.Join(all, " ")
-}
 
 // Containers of the real runtimes, on a root file system of busybox alone.
 func TestRuntimes(t *testing.T) {
@@ -245,11 +51,17 @@ func TestRuntimes(t *testing.T) {
 	for _, runtime := range []string{"runc", "crun"} {
 		t.Run(runtime, func(t *testing.T) {
 			e := newEngine(t, dir, runtime, socket)
+			plain := e.bundle("", nil, "true")
+			if code, _, errOut := e.callRuntime(runtime, "run", "--bundle", plain, e.id()); code != 0 {
+				testkernel.Skip(t, runtime+" in working order", "run where containers can be started; it says: "+errOut)
+			}
 			if code, out, errOut := e.run("", nil, "cat", "/secret"); code != 0 || out != "told\n" {
-				t.Fatalf("%s does not run here: exit %d, %q, %q", runtime, code, out, errOut)
+				t.Fatalf("not confined: exit %d, %q, %q", code, out, errOut)
 			}
 			testRun(t, e)
 			testCreateAndExec(t, e)
+			testBindings(t, e)
+			testMany(t, e)
 			e.put("runc.yaml", strings.Replace(read(t, e.dir+"/runc.yaml"), "policyd.sock", "absent.sock", 1), 0o644)
 			if code, out, errOut := e.run("box", nil, "echo", "ran"); code != 1 || out != "" || !strings.Contains(errOut, "not reachable") {
 				t.Errorf("without policyd: exit %d, %q, %q", code, out, errOut)
@@ -280,6 +92,10 @@ func testRun(t *testing.T, e *engine) {
 			"syscalls":      []any{map[string]any{"names": []string{"landlock_restrict_self"}, "action": "SCMP_ACT_ERRNO", "errnoRet": 1}},
 		}
 	}
+	hooks := func(spec map[string]any) {
+		hook := []any{map[string]any{"path": "/bin/true"}}
+		spec["hooks"] = map[string]any{"prestart": hook, "createRuntime": hook, "createContainer": hook, "startContainer": hook, "poststart": hook, "poststop": hook}
+	}
 	for _, tc := range []struct {
 		name, profile string
 		change        func(map[string]any)
@@ -297,6 +113,7 @@ func testRun(t *testing.T, e *engine) {
 		{"program not granted", "box", nil, []string{"/secret"}, 126, "", "program cannot be executed"},
 		{"missing path", "absent", nil, []string{"echo", "ran"}, 125, "", "/no/such/path"},
 		{"seccomp", "box", seccomp, []string{"echo", "ran"}, 125, "", "landlock_restrict_self"},
+		{"hooks", "box", hooks, []string{"cat", "/data/open", "/secret"}, 1, "open\n", "Permission denied"},
 		{"no such policy", "none", nil, []string{"echo", "ran"}, 1, "", "none"},
 	} {
 		code, out, errOut := e.run(tc.profile, tc.change, tc.argv...)
@@ -304,6 +121,42 @@ func testRun(t *testing.T, e *engine) {
 			t.Errorf("%s: exit %d, %q, %q; want %d, %q, %q", tc.name, code, out, errOut, tc.code, tc.out, tc.err)
 		}
 	}
+}
+
+func testBindings(t *testing.T, e *engine) {
+	by := read(t, e.dir+"/runc.yaml")
+	e.put("runc.yaml", by+"select: bindings\n", 0o644)
+	defer e.put("runc.yaml", by, 0o644)
+	in := func(namespace string) func(map[string]any) {
+		return func(spec map[string]any) {
+			spec["annotations"] = map[string]any{"io.kubernetes.cri.image-name": "nginx:1", "io.kubernetes.cri.sandbox-namespace": namespace, "policyd.dev/profile": "absent"}
+		}
+	}
+	if code, out, errOut := e.run("", in("edge"), "cat", "/data/open", "/secret"); code != 1 || out != "open\n" || !strings.Contains(errOut, "Permission denied") {
+		t.Errorf("bound: exit %d, %q, %q", code, out, errOut)
+	}
+	if code, out, errOut := e.run("", in("core"), "cat", "/data/open"); code != 1 || out != "" || !strings.Contains(errOut, "bindings.unmatched") {
+		t.Errorf("not bound: exit %d, %q, %q", code, out, errOut)
+	}
+}
+
+// Containers that are started at once have each their own.
+func testMany(t *testing.T, e *engine) {
+	const n = 16
+	dirs, ids := make([]string, n), make([]string, n)
+	for i := range n {
+		dirs[i] = e.bundle("box", nil, "cat", "/data/open", "/secret")
+		ids[i] = e.id()
+	}
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() {
+			if code, out, errOut := e.call("run", "--bundle", dirs[i], ids[i]); code != 1 || out != "open\n" || !strings.Contains(errOut, "Permission denied") {
+				t.Errorf("one of many: exit %d, %q, %q", code, out, errOut)
+			}
+		})
+	}
+	all.Wait()
 }
 
 func testCreateAndExec(t *testing.T, e *engine) {

@@ -28,6 +28,7 @@ type settings struct {
 	Launcher    string `yaml:"launcher"`
 	Socket      string `yaml:"socket"`
 	State       string `yaml:"state"`
+	Select      string `yaml:"select"`
 	Profile     string `yaml:"profile"`
 	Unannotated string `yaml:"unannotated"`
 	Unreachable string `yaml:"unreachable"`
@@ -85,6 +86,12 @@ func (s *settings) complete() error {
 	if s.State == "" {
 		s.State = filepath.Join(paths.Default().State, "oci")
 	}
+	if s.Select == "" {
+		s.Select = "annotations"
+	}
+	if s.Select == "bindings" && s.Profile+s.Unannotated != "" {
+		return fmt.Errorf("configuration: %s: profile and unannotated mean nothing with select: bindings, where policyd decides", s.file)
+	}
 	if s.Unannotated == "" {
 		s.Unannotated = "run"
 	}
@@ -92,7 +99,7 @@ func (s *settings) complete() error {
 		s.Unreachable = "refuse"
 	}
 	for _, c := range []struct{ key, value, a, b string }{
-		{"unannotated", s.Unannotated, "run", "refuse"}, {"unreachable", s.Unreachable, "refuse", "last-known"},
+		{"select", s.Select, "annotations", "bindings"}, {"unannotated", s.Unannotated, "run", "refuse"}, {"unreachable", s.Unreachable, "refuse", "last-known"},
 	} {
 		if c.value != c.a && c.value != c.b {
 			return fmt.Errorf("configuration: %s: %s: %q is neither %s nor %s", s.file, c.key, c.value, c.a, c.b)

@@ -1,6 +1,7 @@
 package oci
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"path"
@@ -38,6 +39,11 @@ type Config struct {
 	// Sandbox tells that this is the container that holds a pod's namespaces
 	// (pause): it runs no program of the pod's.
 	Sandbox bool
+	// Annotations are all of it.
+	Annotations map[string]string
+	// Image and Namespace are those of a container of Kubernetes, as its engine
+	// tells them; "" where it does not.
+	Image, Namespace string
 
 	text []byte
 }
@@ -64,11 +70,11 @@ func ReadConfig(text []byte) (*Config, error) {
 		return nil, err
 	}
 	// Of containerd and of CRI-O.
+	c.Annotations = a
 	c.Sandbox = a["io.kubernetes.cri.container-type"] == "sandbox" || a["io.kubernetes.cri-o.ContainerType"] == "sandbox"
-	name := a["io.kubernetes.cri.container-name"]
-	if name == "" {
-		name = a["io.kubernetes.container.name"]
-	}
+	c.Image = cmp.Or(a["io.kubernetes.cri.image-name"], a["io.kubernetes.cri-o.ImageName"])
+	c.Namespace = cmp.Or(a["io.kubernetes.cri.sandbox-namespace"], a["io.kubernetes.pod.namespace"])
+	name := cmp.Or(a["io.kubernetes.cri.container-name"], a["io.kubernetes.container.name"])
 	if c.Sandbox {
 		return c, nil
 	}

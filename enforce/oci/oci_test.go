@@ -111,6 +111,15 @@ func TestWhichProfile(t *testing.T) {
 			t.Errorf("%s: %v, %v; want %q", tc.annotations, c, err, tc.ref)
 		}
 	}
+	for text, want := range map[string]Config{
+		`"io.kubernetes.cri.image-name":"nginx:1","io.kubernetes.cri.sandbox-namespace":"edge"`: {Image: "nginx:1", Namespace: "edge"},
+		`"io.kubernetes.cri-o.ImageName":"nginx:2","io.kubernetes.pod.namespace":"core"`:        {Image: "nginx:2", Namespace: "core"},
+	} {
+		c, err := ReadConfig([]byte(`{"annotations":{` + text + `}}`))
+		if err != nil || c.Image != want.Image || c.Namespace != want.Namespace || len(c.Annotations) != 2 {
+			t.Errorf("%s: %+v, %v", text, c, err)
+		}
+	}
 	for _, key := range []string{"io.kubernetes.cri.container-type", "io.kubernetes.cri-o.ContainerType"} {
 		c, err := ReadConfig([]byte(`{"annotations":{"policyd.dev/profile":"web","` + key + `":"sandbox"}}`))
 		if err != nil || !c.Sandbox || c.Ref != "" {
