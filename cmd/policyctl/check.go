@@ -77,9 +77,7 @@ func newCheck(a *app) *cobra.Command {
 			}
 			told := checked{v, []preflight.Rules{}}
 			if !v.Allowed() {
-				if told.Fix, err = fix(c.profile, d.options, q); err != nil {
-					return err
-				}
+				told.Fix = fix(c.profile, d.options, q)
 			}
 			if form != cli.Table {
 				err = cli.WriteValue(a.out, form, told)

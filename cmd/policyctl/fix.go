@@ -25,30 +25,31 @@ const fixRounds = 8
 // fix gives the least rules with which a refused operation is allowed. There are
 // none where that is not so, which is decided with the rules in the profile: for
 // what a move would let an object gain, a scope, a mount, or a right that a layer
-// refuses without handling it.
-func fix(p *profile.Profile, o decide.Options, q decide.Question) ([]preflight.Rules, error) {
+// refuses without handling it. Nor are there where it cannot be decided: flattened
+// layers, say, may refuse to be started with one rule more.
+func fix(p *profile.Profile, o decide.Options, q decide.Question) []preflight.Rules {
 	none, rules := []preflight.Rules{}, []preflight.Rules{}
 	o.LayerPlaces = nil
 	for range fixRounds {
 		with, err := withRules(p, rules)
 		if err != nil {
-			return none, nil // no such rule can be written
+			return none // no such rule can be written
 		}
 		dec, err := decide.New(with, nil, o)
 		if err != nil {
-			return nil, err
+			return none
 		}
 		v, err := dec.Explain(q)
 		switch {
 		case err != nil:
-			return nil, err
+			return none
 		case v.Allowed():
-			return rules, nil
+			return rules
 		case v.Errno == "EPERM" || !propose(&rules, v, o.Lexical):
-			return none, nil
+			return none
 		}
 	}
-	return none, nil
+	return none
 }
 
 // propose adds a rule for each right that a look was refused for; false when it has none to add.

@@ -120,11 +120,7 @@ func proposed(t *testing.T, p *apiv1.LandlockPolicy, question string) []prefligh
 	if err != nil {
 		t.Fatal(err)
 	}
-	rules, err := fix(out.Profile, fixOptions, q)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return rules
+	return fix(out.Profile, fixOptions, q)
 }
 
 func explained(t *testing.T, p *apiv1.LandlockPolicy, question string) *decide.Answer {
