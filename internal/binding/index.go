@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"unicode/utf8"
 
 	apiv1 "policyd.dev/policyd/api/policyd/v1"
@@ -54,6 +55,7 @@ type Index struct {
 	facts map[fact]*prefixes
 	users map[uint32][]*rule // that select on nothing but one or few users
 	rest  []*rule            // that can only be tried
+	of    map[string][]*Binding
 }
 
 // few is how many users a range may have to be found by each.
@@ -62,13 +64,15 @@ const few = 16
 // New makes an index. Of a Binding that cannot be read, which the checks of documents keep out, it is an error: leaving
 // it out would let another one decide.
 func New(bindings []*Binding) (*Index, error) {
-	x := &Index{facts: map[fact]*prefixes{}, users: map[uint32][]*rule{}}
+	x := &Index{facts: map[fact]*prefixes{}, users: map[uint32][]*rule{}, of: map[string][]*Binding{}}
 	for _, b := range bindings {
 		r, err := newRule(b)
 		if err != nil {
 			return nil, fmt.Errorf("binding %s: %w", b.Name, err)
 		}
 		x.add(r)
+		policy, _, _ := strings.Cut(b.Spec.GetPolicy(), "@")
+		x.of[policy] = append(x.of[policy], b)
 	}
 	for _, p := range x.facts {
 		for s := range p.rules {
@@ -171,6 +175,14 @@ func (x *Index) add(r *rule) {
 			}
 		}
 	}
+}
+
+// Of gives the Bindings that name a policy or a version of it.
+func (x *Index) Of(policy string) []*Binding {
+	if x == nil {
+		return nil
+	}
+	return x.of[policy]
 }
 
 // Find gives the Bindings that match a workload, the one that decides first.

@@ -131,6 +131,15 @@ func parameterValue(param *apiv1.Parameter, v string) (path, within string, err 
 	return "", "", fmt.Errorf("%q is not within %s", clip(v), clip(strings.Join(param.GetWithin(), ", ")))
 }
 
+// CheckParameters says what is wrong with values given for a policy's parameters; the error is an [*Errors]. A policy
+// that compiles with other values and passes compiles with these.
+func CheckParameters(p *apiv1.LandlockPolicy, given map[string]string) error {
+	r := reporter{errors: &Errors{}}
+	at := (*place)(nil).key("spec")
+	r.setParameters(map[string][]string{}, p.GetSpec(), given, &at)
+	return r.errors.err()
+}
+
 // setParameters puts the values given at start in place of the stand-ins. It gives the folders they must lie in.
 func (r *reporter) setParameters(values map[string][]string, spec *apiv1.LandlockSpec, given map[string]string, p *place) map[string]string {
 	bounds := make(map[string]string)

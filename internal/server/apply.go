@@ -89,9 +89,14 @@ func (s *Server) prepare(c *Caller, role config.Role, files []*apiv1.SourceFile,
 		}
 		if compiled != nil {
 			b.host = append(b.host, s.lacks(d, compiled.Profile)...)
+			broken, err := s.breaks(d, b)
+			if err != nil {
+				return nil, err
+			}
+			b.host = append(b.host, broken...)
 		}
 		if d.Kind == policy.KindBinding {
-			f, err := s.checkBinding(c, d, b, src)
+			f, err := s.checkBinding(c, d, b)
 			if err != nil {
 				return nil, err
 			}

@@ -83,9 +83,9 @@ func (s *Server) bindingsChanged() {
 	s.bindings.Store(x)
 }
 
-// checkBinding compiles the policy that a Binding names with the values it gives: one that goes with it in the request,
+// checkBinding holds the values that a Binding gives against the policy that it names: one that goes with it in the request,
 // else the stored one.
-func (s *Server) checkBinding(c *Caller, d *policy.Document, b *batch, src policy.FragmentSource) (*apiv1.Finding, error) {
+func (s *Server) checkBinding(c *Caller, d *policy.Document, b *batch) (*apiv1.Finding, error) {
 	spec := d.Resource.GetBinding().GetSpec()
 	ref, err := store.ParseRef(store.KindLandlockPolicy, spec.GetPolicy())
 	if err != nil {
@@ -94,7 +94,6 @@ func (s *Server) checkBinding(c *Caller, d *policy.Document, b *batch, src polic
 	if err := c.require(config.RoleViewer, store.KindLandlockPolicy, ref.Name); err != nil {
 		return nil, err
 	}
-	o := policy.CompileOptions{Parameters: spec.GetSet(), Fragments: src}
 	i := slices.IndexFunc(b.docs, func(d *policy.Document) bool { return d.Kind == policy.KindPolicy && d.Name == ref.Name })
 	if i < 0 || ref != (store.Ref{Name: ref.Name}) {
 		v, err := s.resolve(spec.GetPolicy())
@@ -106,15 +105,34 @@ func (s *Server) checkBinding(c *Caller, d *policy.Document, b *batch, src polic
 		case err != nil:
 			return nil, err
 		}
-		o.Fragments = policy.Pinned(v.GetInfo().GetPins(), s.store.FragmentByDigest)
-		_, err = policy.Compile(v.GetResource().GetLandlockPolicy(), o)
-		return bindingFinding(d, err), nil
+		return bindingFinding(d, policy.CheckParameters(v.GetResource().GetLandlockPolicy(), spec.GetSet())), nil
 	}
-	_, err = policy.Compile(b.docs[i].Resource.GetLandlockPolicy(), o)
-	return bindingFinding(d, err), nil
+	return bindingFinding(d, policy.CheckParameters(b.docs[i].Resource.GetLandlockPolicy(), spec.GetSet())), nil
 }
 
-// bindingFinding makes an error of compiling one of the Binding: with other values the policy compiles.
+// breaks remarks on stored Bindings whose values a new version of their policy does not take: what they are about gets
+// no profile then, since none is made up.
+func (s *Server) breaks(d *policy.Document, b *batch) ([]*apiv1.Finding, error) {
+	x, err := s.index()
+	if err != nil {
+		return nil, err
+	}
+	var out []*apiv1.Finding
+	for _, bound := range x.Of(d.Name) {
+		if bound.Spec.GetPolicy() != d.Name || slices.ContainsFunc(b.docs, func(d *policy.Document) bool { return d.Kind == policy.KindBinding && d.Name == bound.Name }) {
+			continue // it names another version, or is itself written anew
+		}
+		if f := bindingFinding(d, policy.CheckParameters(d.Resource.GetLandlockPolicy(), bound.Spec.GetSet())); f != nil {
+			out = append(out, &apiv1.Finding{
+				Severity: apiv1.Finding_SEVERITY_WARNING, Code: "breaks-binding", File: d.File, Line: uint32(d.FirstLine), Field: "spec.parameters",
+				Message: fmt.Sprintf("Binding %s does not fit this version, and what it matches is refused: %s", bound.Name, f.GetMessage()),
+			})
+		}
+	}
+	return out, nil
+}
+
+// bindingFinding makes an error of values one of the Binding.
 func bindingFinding(d *policy.Document, err error) *apiv1.Finding {
 	if err == nil {
 		return nil
@@ -124,7 +142,7 @@ func bindingFinding(d *policy.Document, err error) *apiv1.Finding {
 	if errors.As(err, &found) {
 		text = found.Findings()[0].GetMessage()
 	}
-	return d.BindingFinding("set", fmt.Sprintf("policy %q: %s", d.Resource.GetBinding().GetSpec().GetPolicy(), text))
+	return d.BindingFinding("set", text)
 }
 
 // checkWorkload holds the limits; the parts are compared only, so that any text will do.

@@ -178,7 +178,7 @@ func TestApplyRefusesBindings(t *testing.T) {
 	}{
 		{bindingText("b", "{unit: a}", "absent"), `file0.yaml:6:11: error: policy "absent": `},
 		{bindingText("b", "{unit: a}", "param@2", "set: {state: /usr}"), "file0.yaml:6:11: error: "},
-		{bindingText("b", "{unit: a}", "param"), "file0.yaml:5:3: error: policy \"param\": parameter state needs a value"},
+		{bindingText("b", "{unit: a}", "param"), "file0.yaml:5:3: error: parameter state needs a value"},
 		{bindingText("b", "{unit: a}", "param", "set: {state: /etc}"), "file0.yaml:7:8: error: "},
 		{bindingText("b", "{unit: a}", "param", "set: {state: /usr, other: /x}"), "file0.yaml:7:8: error: "},
 		{bindingText("b", "{}", "param"), "file0.yaml:5:10: error: match selects on nothing"},
@@ -193,6 +193,29 @@ func TestApplyRefusesBindings(t *testing.T) {
 		t.Errorf("%v", st)
 	}
 	e.apply(bindingText("b", "{unit: a}", "param@1", "set: {state: /usr}"))
+}
+
+// A version of a policy that a Binding does not fit is stored with a remark, and nothing is started under a guess.
+func TestPolicyBreaksBinding(t *testing.T) {
+	e := start(t, nil)
+	e.apply(parametrized("web"), bindingText("b", "{unit: a}", "web", "set: {state: /usr}"), bindingText("old", "{unit: b}", "web@1", "set: {state: /usr}"))
+	r := e.apply(echoPolicy("web"))
+	if f := r.GetFindings(); len(f) != 1 || f[0].GetCode() != "breaks-binding" || !strings.Contains(f[0].GetMessage(), `Binding b does not fit`) {
+		t.Errorf("%v", f)
+	}
+	_, err := e.prof.GetProfile(e.ctx(), &apiv1.GetProfileRequest{Workload: &apiv1.Workload{Unit: "a"}})
+	if st := wantStatus(t, err, codes.InvalidArgument, "INVALID"); !strings.Contains(st.Message(), "binding b@1 names web: ") {
+		t.Errorf("%v", st)
+	}
+	if _, err := e.prof.GetProfile(e.ctx(), &apiv1.GetProfileRequest{Workload: &apiv1.Workload{Unit: "b"}}); err != nil {
+		t.Error(err)
+	}
+	if r := e.apply(bindingText("b", "{unit: a}", "web"), echoPolicy("web", "      scope: [signal]\n")); len(r.GetFindings()) != 0 {
+		t.Errorf("both in one request: %v", r.GetFindings())
+	}
+	if _, err := e.prof.GetProfile(e.ctx(), &apiv1.GetProfileRequest{Workload: &apiv1.Workload{Unit: "a"}}); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestResolve(t *testing.T) {
