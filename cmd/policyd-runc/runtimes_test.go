@@ -187,6 +187,10 @@ func testCreateAndExec(t *testing.T, e *engine) {
 	if code, out, errOut := e.call("exec", id, "absent"); code != 127 || out != "" || !strings.Contains(errOut, "program not found") {
 		t.Errorf("exec of nothing: exit %d, %q, %q", code, out, errOut)
 	}
+	// Two domains, though of one profile: docs/containers.md tells what that means.
+	if code, out, errOut := e.call("exec", id, "cat", "/proc/1/environ"); code != 1 || out != "" || !strings.Contains(errOut, "Permission denied") {
+		t.Errorf("exec, a look at the first process: exit %d, %q, %q", code, out, errOut)
+	}
 	// A second one of its name, without a profile, takes none from the first.
 	other := e.bundle("", nil, "true")
 	if code, _, _ := e.call("create", "--bundle", other, id); code == 0 {
