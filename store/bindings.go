@@ -131,3 +131,30 @@ func (t *wtx) checkTagUnbound(kind, name, tag string) error {
 		return nil
 	})
 }
+
+// bindings verifies that the policy that each Binding names is there. What cannot be read is told by others.
+func (c *checker) bindings() error {
+	heads, contents := kindBucket(c.tx, bucketKeyHeads, KindBinding), kindBucket(c.tx, bucketKeyContents, KindBinding)
+	return c.each(heads, func(k, _ []byte) {
+		head, v := &apiv1.VersionInfo{}, &apiv1.Version{}
+		if unsealMessage(k, heads.Get(k), head) != nil || !alive(head) {
+			return
+		}
+		key := versionKey(head.GetName(), head.GetNumber())
+		if !has(contents, key) || unsealMessage(key, contents.Get(key), v) != nil {
+			return
+		}
+		ref, err := boundRef(v.GetResource())
+		if err != nil {
+			c.problem("%s names no policy: %v", subject(head), err)
+			return
+		}
+		_, err = resolve(c.tx, KindLandlockPolicy, ref)
+		if policy, e := headOf(c.tx, KindLandlockPolicy, ref.Name); err == nil && e == nil && !alive(policy) {
+			err = errs.ErrDeleted
+		}
+		if errors.Is(err, errs.ErrNotFound) || errors.Is(err, errs.ErrDeleted) {
+			c.problem("%s names policy %s: %v", subject(head), ref, err)
+		}
+	})
+}

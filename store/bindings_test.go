@@ -2,8 +2,12 @@ package store
 
 import (
 	"errors"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	bolt "go.etcd.io/bbolt"
 
 	apiv1 "policyd.dev/policyd/api/policyd/v1"
 	"policyd.dev/policyd/internal/errs"
@@ -110,5 +114,38 @@ func TestBindingKeepsItsPolicy(t *testing.T) {
 	wantErr(t, "a version of a deleted policy", err, errs.ErrDeleted, "cache")
 	if info, err := s.Info(KindBinding, "b"); err != nil || info.GetNumber() != 2 {
 		t.Errorf("%v, %v", info, err)
+	}
+}
+
+func TestCheckFindsBindingOfNoPolicy(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "policyd.db")
+	s, err := Open(path, Options{NoSync: true}) // not openAt, which wants a whole file at the end
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustApply(t, s, policy("web", "one"), binding("b", "web"), policy("mail", "one"), binding("c", "mail@1"))
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	wholeFile(t, path)
+	db, err := bolt.Open(path, 0o600, boltOptions(Options{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = db.Update(func(tx *bolt.Tx) error {
+		return kindBucket(tx, bucketKeyHeads, KindLandlockPolicy).Delete([]byte("web"))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	problems, _, _, err := CheckFile(t.Context(), path)
+	told := func(s string) bool {
+		return slices.ContainsFunc(problems, func(p string) bool { return strings.Contains(p, s) })
+	}
+	if err != nil || !told("Binding/b@1 names policy web: not found") || told("Binding/c") {
+		t.Errorf("problems %q, %v", problems, err)
 	}
 }
