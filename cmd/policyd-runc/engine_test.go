@@ -157,7 +157,7 @@ func (e *engine) bundle(annotation string, change func(spec map[string]any), arg
 		e.t.Fatal(err)
 	}
 	e.put(name+"/rootfs/bin/busybox", string(program), 0o755)
-	for _, applet := range []string{"sh", "cat", "id", "true", "sleep", "tr", "ls", "grep", "echo"} {
+	for _, applet := range []string{"sh", "cat", "id", "true", "sleep", "tr", "ls", "grep", "echo", "mv", "rm"} {
 		if err := os.Symlink("busybox", filepath.Join(e.dir, name, "rootfs/bin", applet)); err != nil {
 			e.t.Fatal(err)
 		}

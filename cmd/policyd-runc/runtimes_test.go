@@ -30,6 +30,16 @@ spec:
         - {allow: [read, execute], at: [/bin, /no/such/path]}
 ---
 apiVersion: policyd/v1
+kind: LandlockPolicy
+metadata: {name: dev}
+spec:
+  abi: 3
+  layers:
+    - paths:
+        - {allow: [read, execute], at: [/bin]}
+        - {allow: [all], at: [/dev]}
+---
+apiVersion: policyd/v1
 kind: Binding
 metadata: {name: edge}
 spec:
@@ -113,6 +123,11 @@ func testRun(t *testing.T, e *engine) {
 		{"program not granted", "box", nil, []string{"/secret"}, 126, "", "program cannot be executed"},
 		{"missing path", "absent", nil, []string{"echo", "ran"}, 125, "", "/no/such/path"},
 		{"seccomp", "box", seccomp, []string{"echo", "ran"}, 125, "", "landlock_restrict_self"},
+		{
+			"its place is kept", "dev", nil,
+			[]string{"sh", "-c", "mv /dev/.policyd /dev/x; mv /dev/.policyd/launch /dev/x; rm -r /dev/.policyd; echo >/dev/.policyd/new; echo >/dev/.policyd/launch; echo /dev/.policyd/* /dev/x"},
+			0, "/dev/.policyd/launch /dev/.policyd/profile /dev/x\n", "/dev/.policyd/new: Read-only file system",
+		},
 		{"hooks", "box", hooks, []string{"cat", "/data/open", "/secret"}, 1, "open\n", "Permission denied"},
 		{"no such policy", "none", nil, []string{"echo", "ran"}, 1, "", "none"},
 	} {

@@ -26,6 +26,8 @@ const (
 
 // Where the launcher and the profile are in a container. /dev is a tmpfs there,
 // so nothing is written into the root file system, and a read-only one works.
+// The folder is a mount too, and read-only: a program that may rename in /dev
+// could otherwise put a launcher of its own in its place, for the next exec.
 const (
 	mountDir     = "/dev/.policyd"
 	LauncherPath = mountDir + "/launch"
@@ -188,10 +190,12 @@ func addMounts(b []byte, root span, e Edit) (change, error) {
 	if dev != "tmpfs" {
 		return change{}, fmt.Errorf("%w: /dev is no tmpfs of the container's own (type %q), and the launcher must not be put into another's", errs.ErrInvalid, dev)
 	}
-	text := "," + mountText(LauncherPath, e.Launcher) + "," + mountText(ProfilePath, e.Profile)
+	text := "," + folderText + "," + mountText(LauncherPath, e.Launcher) + "," + mountText(ProfilePath, e.Profile)
 	end := all[len(all)-1].end
 	return change{end, end, text}, nil
 }
+
+const folderText = `{"destination":"` + mountDir + `","type":"tmpfs","source":"tmpfs","options":["ro","nosuid","nodev","mode=755","size=64k"]}`
 
 func mountText(dest, source string) string {
 	return `{"destination":` + quote(dest) + `,"type":"bind","source":` + quote(source) + `,"options":["bind","ro","nosuid","nodev"]}`
@@ -275,7 +279,7 @@ func undo(b []byte) ([]byte, error) {
 		return nil, err
 	}
 	last := len(mounts) - 1
-	for i, want := range []string{ProfilePath, LauncherPath} {
+	for i, want := range []string{ProfilePath, LauncherPath, mountDir} {
 		dest := ""
 		if last-i >= 0 {
 			if dest, err = stringMember(b, mounts[last-i], "destination"); err != nil {
@@ -286,7 +290,7 @@ func undo(b []byte) ([]byte, error) {
 			return nil, forged("its mounts are not the last ones")
 		}
 	}
-	changes = append(changes, drop(mounts, last-1, last))
+	changes = append(changes, drop(mounts, last-2, last))
 	b = apply(b, changes)
 	for _, key := range []string{AnnotationApplied, AnnotationVersion} {
 		if b, err = dropAnnotation(b, key); err != nil {
