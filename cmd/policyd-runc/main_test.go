@@ -289,3 +289,28 @@ func TestExec(t *testing.T) {
 		}
 	}
 }
+
+// FuzzLine: whatever the command line, what is found of exec's container and
+// program is the end of it, and every option found stands in it.
+func FuzzLine(f *testing.F) {
+	for _, s := range []string{"--root\nr\nexec\n-t\n--user=0\nid\nls\n-l", "create\n-b\n.\nid", "run\n-db.\nid", "exec\n--\nid", "--log=exec\nexec\n-dtp\nfile\nid"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		l, err := parseLine(strings.Split(text, "\n"))
+		if err != nil {
+			return
+		}
+		if l.command != "" && l.args[len(l.globals)] != l.command {
+			t.Fatalf("%q: command %q after %q", l.args, l.command, l.globals)
+		}
+		if l.command == "exec" && strings.Join(l.args[l.restAt:], "\n") != strings.Join(l.rest, "\n") {
+			t.Fatalf("%q: at %d %q", l.args, l.restAt, l.rest)
+		}
+		for name, value := range l.opts {
+			if !strings.Contains(text, value) {
+				t.Fatalf("%q: --%s is %q", l.args, name, value)
+			}
+		}
+	})
+}
