@@ -4,12 +4,10 @@ import (
 	"context"
 	"net"
 	"os"
-	"runtime"
 	"strings"
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
-	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
 	apiv1 "policyd.dev/policyd/api/policyd/v1"
@@ -25,17 +23,7 @@ func labelled(label string) func(context.Context, string) (net.Conn, error) {
 			err  error
 		}
 		got := make(chan result, 1)
-		var connect func()
-		connect = func() {
-			runtime.LockOSThread() // and never unlocked: the thread ends
-			if unix.Gettid() == unix.Getpid() {
-				// The process's first thread would stay what it became; it is taken meanwhile.
-				defer runtime.UnlockOSThread()
-				elsewhere := make(chan struct{})
-				go func() { defer close(elsewhere); connect() }()
-				<-elsewhere
-				return
-			}
+		inThread(func() {
 			err := os.WriteFile("/proc/thread-self/attr/smack/current", []byte(label), 0)
 			if err == nil {
 				if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, 65534, 65534, 65534); errno != 0 {
@@ -48,8 +36,7 @@ func labelled(label string) func(context.Context, string) (net.Conn, error) {
 			}
 			conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
 			got <- result{conn, err}
-		}
-		go connect()
+		})
 		r := <-got
 		return r.conn, r.err
 	}
@@ -156,44 +143,4 @@ func (h *smackTest) relabel(boxes apiv1.SandboxServiceClient) {
 		h.Error(err)
 	}
 	list("")
-}
-
-// notMounted: policyd serves, is not ready and starts nothing with a label until the assigned policy can be loaded.
-func (h *smackTest) notMounted() {
-	h.start()
-	h.apply("late", "Late Data r")
-	h.load(&apiv1.LoadRequest{Ref: "late"})
-	h.stop()
-	h.byHand("Late Data -")
-	if err := unix.Unmount(string(smackfsDir), 0); err != nil {
-		h.Fatal(err)
-	}
-	h.p = h.command()
-	h.p.listen()
-	h.p.told("STATUS=not ready: policy late@1 is assigned to this host: smackfs is not mounted")
-	conn := h.dial(nil)
-	h.smack = apiv1.NewSmackServiceClient(conn)
-	if s := h.state(); s.GetState() != apiv1.GetSmackResponse_STATE_NOT_MOUNTED || s.GetFailed() == "" {
-		h.Errorf("not mounted: %v", s)
-	}
-	health, err := healthv1.NewHealthClient(conn).Check(ctx(h.T), &healthv1.HealthCheckRequest{})
-	if err != nil || health.GetStatus() != healthv1.HealthCheckResponse_NOT_SERVING {
-		h.Errorf("health: %v %v", health, err)
-	}
-	if landlock.Probe().State == landlock.Available {
-		_, err := apiv1.NewSandboxServiceClient(conn).Start(ctx(h.T), &apiv1.StartRequest{Spec: &apiv1.SandboxSpec{
-			Ref: "sleep", Argv: []string{"/bin/true"}, SmackLabel: "Job",
-		}})
-		if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "late@1") {
-			h.Errorf("a program with a label: %v", err)
-		}
-	}
-	if err := unix.Mount("smackfs", string(smackfsDir), "smackfs", 0, ""); err != nil {
-		h.Fatal(err)
-	}
-	h.p.told("READY=1")
-	if s := h.state(); s.GetFailed() != "" || s.GetPolicy() != "late" || h.kernel()["Late Data"] != "r" {
-		h.Errorf("mounted: %v", s)
-	}
-	h.stop()
 }

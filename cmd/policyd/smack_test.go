@@ -6,13 +6,11 @@ import (
 	"maps"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
@@ -73,7 +71,7 @@ func (f countingFile) Write(p []byte) (int, error) {
 	return f.File.Write(p)
 }
 
-// TestSmackHost is policyd on kernels with Smack: after systemd, killed in loads, after a reboot, with clients by label,
+// TestSmackHost is policyd on kernels with Smack: beside the rules of others, killed in loads, after a reboot, with clients by label,
 // with programs by label, and without smackfs.
 func TestSmackHost(t *testing.T) {
 	testkernel.Each(t, testkernel.Smack, func(t *testing.T) {
@@ -86,12 +84,12 @@ func TestSmackHost(t *testing.T) {
 		if err := os.WriteFile(h.config, []byte("roles: [{role: viewer, smackLabels: [Watcher]}]\nsmack: {poolSize: 2}\n"), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		t.Run("systemd", func(t *testing.T) { h.with(t).systemd() })
 		t.Run("large", func(t *testing.T) { h.with(t).large() })
 		t.Run("killed", func(t *testing.T) { h.with(t).killed() })
 		t.Run("drift and reboot", func(t *testing.T) { h.with(t).reboot() })
 		t.Run("clients by label", func(t *testing.T) { h.with(t).clients() })
 		t.Run("programs by label", func(t *testing.T) { h.with(t).programs() })
+		t.Run("boot fails", func(t *testing.T) { h.with(t).bootFails() })
 		t.Run("not mounted", func(t *testing.T) { h.with(t).notMounted() })
 	}, testkernel.Memory(768))
 }
@@ -198,84 +196,6 @@ func (h *smackTest) byHand(rules ...string) {
 	}
 }
 
-// systemd loads accesses.d as process 1; policyd finds its rules, takes over those of its policy and loses none.
-func (h *smackTest) systemd() {
-	const program = "/lib/systemd/systemd"
-	if _, err := os.Stat(program); err != nil {
-		testkernel.Skip(h.T, "systemd", "apt-get install systemd")
-	}
-	// A root of its own: the host's may look like a container's, in which systemd leaves Smack alone.
-	cmd := exec.Command("/bin/sh", "-ec", `
-		mount --make-rprivate /
-		root=$1
-		mount -t tmpfs tmpfs $root
-		cd $root
-		mkdir usr etc proc sys dev run tmp var root
-		for d in bin sbin lib lib32 lib64 libx32; do
-			if [ -L /$d ]; then cp -d /$d $d; elif [ -d /$d ]; then mkdir $d; mount --bind /$d $d; fi
-		done
-		mount --bind /usr usr
-		mount --rbind /sys sys
-		mount --rbind /dev dev
-		mount -t proc proc proc
-		mkdir -p etc/smack/accesses.d
-		printf 'System User rx\nSystem Log rwa\nUser Log a\n' >etc/smack/accesses.d/base
-		printf 'App Data r\n' >etc/smack/accesses.d/app
-		exec chroot . `+program+` --unit=local-fs-pre.target --show-status=no`, "sh", h.TempDir())
-	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS | syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC}
-	out := &buffer{}
-	cmd.Stdout, cmd.Stderr = out, out
-	cmd.WaitDelay = time.Second
-	if err := cmd.Start(); err != nil {
-		h.Fatal(err)
-	}
-	ended := make(chan struct{})
-	go func() {
-		_ = cmd.Wait() // it is killed
-		close(ended)
-	}()
-	for deadline := time.Now().Add(30 * time.Second); len(h.kernel()) < 4; time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			h.Errorf("systemd loads no rules: %v\n%s", h.kernel(), out)
-			break
-		}
-	}
-	_ = cmd.Process.Kill()
-	<-ended
-	if h.Failed() {
-		h.FailNow()
-	}
-
-	want := map[string]string{"System User": "rx", "System Log": "rwa", "User Log": "a", "App Data": "r"}
-	h.start()
-	if s := h.state(); s.GetForeign() != 4 || s.GetOwn() != 0 || !maps.Equal(h.kernel(), want) {
-		h.Errorf("after systemd: %v, %v", s, h.kernel())
-	}
-	h.apply("a", "App Data rw\nApp Log a\nUser Log a")
-	if _, err := h.smack.Load(ctx(h.T), &apiv1.LoadRequest{Ref: "a"}); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), `"App Data r" is loaded, rw is wanted`) {
-		h.Errorf("a foreign rule in the way: %v", err)
-	}
-	if !maps.Equal(h.kernel(), want) {
-		h.Errorf("refused, and the kernel has %v", h.kernel())
-	}
-	res := h.load(&apiv1.LoadRequest{Ref: "a", Adopt: true, RequestId: "once"})
-	want["App Data"], want["App Log"] = "rw", "a"
-	if !maps.Equal(h.kernel(), want) || res.GetForeign() != 2 {
-		h.Errorf("adopted: %v, %v", h.kernel(), res)
-	}
-	if again := h.load(&apiv1.LoadRequest{Ref: "a", Adopt: true, RequestId: "once"}); again.GetGranted() != res.GetGranted() {
-		h.Errorf("the same request again: %v", again)
-	}
-	if _, err := h.smack.Unload(ctx(h.T), &apiv1.UnloadRequest{}); err != nil {
-		h.Error(err)
-	}
-	if got := h.kernel(); len(got) != 2 || got["System Log"] != "rwa" {
-		h.Errorf("unloaded: %v", got)
-	}
-	h.stop()
-}
-
 // large loads 17,000 rules over 500 labels, changes them and rolls back.
 func (h *smackTest) large() {
 	others := h.kernel()
@@ -366,6 +286,24 @@ func (h *smackTest) killed() {
 	h.stop()
 }
 
+// rebooted makes the kernel another boot's for those who ask, until the function is called.
+func (h *smackTest) rebooted() func() {
+	h.Helper()
+	id := filepath.Join(h.dir, "boot_id")
+	if err := os.WriteFile(id, []byte("11111111-2222-3333-4444-555555555555\n"), 0o644); err != nil {
+		h.Fatal(err)
+	}
+	const bootID = "/proc/sys/kernel/random/boot_id"
+	if err := unix.Mount(id, bootID, "", unix.MS_BIND, ""); err != nil {
+		h.Fatal(err)
+	}
+	return func() {
+		if err := unix.Unmount(bootID, 0); err != nil {
+			h.Error(err)
+		}
+	}
+}
+
 // reboot sees drift made by hand, and loads the assigned policy after a reboot, as far as a test can make one.
 func (h *smackTest) reboot() {
 	h.start()
@@ -385,19 +323,7 @@ func (h *smackTest) reboot() {
 	for pair := range h.kernel() {
 		h.byHand(pair + " -")
 	}
-	id := filepath.Join(h.dir, "boot_id")
-	if err := os.WriteFile(id, []byte("11111111-2222-3333-4444-555555555555\n"), 0o444); err != nil {
-		h.Fatal(err)
-	}
-	const bootID = "/proc/sys/kernel/random/boot_id"
-	if err := unix.Mount(id, bootID, "", unix.MS_BIND, ""); err != nil {
-		h.Fatal(err)
-	}
-	defer func() {
-		if err := unix.Unmount(bootID, 0); err != nil {
-			h.Error(err)
-		}
-	}()
+	defer h.rebooted()()
 	h.start()
 	if got, want := h.kernel(), (map[string]string{"Reboot Data": "rwx", "Reboot Log": "a"}); !maps.Equal(got, want) {
 		h.Errorf("after a reboot: %v", got)
