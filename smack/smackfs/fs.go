@@ -53,6 +53,11 @@ type piecesReader interface {
 	ReadPieces(pieces [][]byte) (int, error)
 }
 
+// piecesWriter is a [File] that takes several writes in one system call.
+type piecesWriter interface {
+	WritePieces(pieces [][]byte) (int, error)
+}
+
 // Dir is a mounted smackfs by its folder.
 type Dir string
 
@@ -100,6 +105,16 @@ func (f *dirFile) Write(p []byte) (int, error) {
 	n, err := ignoringEINTR(func() (int, error) { return unix.Write(f.fd, p) })
 	if err != nil {
 		return 0, &os.PathError{Op: "write", Path: f.path, Err: err}
+	}
+	return n, nil
+}
+
+// WritePieces makes a write of each piece, up to the first that is refused or taken in part; the count is of bytes taken,
+// and the error that of the first piece.
+func (f *dirFile) WritePieces(pieces [][]byte) (int, error) {
+	n, err := ignoringEINTR(func() (int, error) { return unix.Writev(f.fd, pieces) })
+	if err != nil {
+		return 0, &os.PathError{Op: "writev", Path: f.path, Err: err}
 	}
 	return n, nil
 }

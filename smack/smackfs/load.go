@@ -41,7 +41,7 @@ type Report struct {
 	// Owned is what policyd has loaded from now on, also when the load failed: what the next load is to be given as owned.
 	Owned *smack.Set
 
-	Writes  int // write calls
+	Writes  int // system calls that write
 	Written int // rules written
 	Bytes   int
 	// PutBack says that the load failed and the earlier rules are in force again.
