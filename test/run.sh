@@ -32,7 +32,7 @@ step_unit() { go test -timeout 20m ./...; }
 
 # Package smack beside the kernels' access2, and the model beside smackfs, in numbers that mean something.
 step_smack() {
-  POLICYD_SMACK_QUERIES=${QUERIES:-200000} POLICYD_SMACK_OPERATIONS=${OPERATIONS:-20000} \
+  POLICYD_SMACK_QUERIES=${QUERIES:-100000} POLICYD_SMACK_OPERATIONS=${OPERATIONS:-10000} \
     go test -count=1 -timeout 20m -run '^TestKernel$' ./smack/smackfs
 }
 
