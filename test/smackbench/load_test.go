@@ -54,7 +54,7 @@ func BenchmarkFullLoad(b *testing.B) {
 					ways = append(ways, "single")
 				}
 				m := samples(b, kernel, shape, ways...)
-				if m["load/bytes"] != m["bare/bytes"] || m["load/writes"] != m["bare/writes"] {
+				if m["load/bytes"] != m["bare/bytes"] || m["load/writes"] > m["bare/writes"] {
 					b.Errorf("Load writes %v bytes in %v, bare %v in %v", m["load/bytes"], m["load/writes"], m["bare/bytes"], m["bare/writes"])
 				}
 				b.ReportMetric(m["bare/ms"], "ms/bare")

@@ -100,7 +100,11 @@ func (t *timedFS) Open(name string, flag int) (smackfs.File, error) {
 	if err != nil || flag != unix.O_WRONLY {
 		return f, err
 	}
-	return &timedFile{f, t}, nil
+	timed := &timedFile{f, t}
+	if p, ok := f.(piecesWriter); ok && t.after == nil {
+		return &timedPieces{timed, p}, nil
+	}
+	return timed, nil
 }
 
 // writing gives milliseconds.
@@ -111,13 +115,32 @@ type timedFile struct {
 	t *timedFS
 }
 
+// piecesWriter is a file that takes several writes in one system call.
+type piecesWriter interface {
+	WritePieces(pieces [][]byte) (int, error)
+}
+
+type timedPieces struct {
+	*timedFile
+	p piecesWriter
+}
+
+func (f *timedPieces) WritePieces(pieces [][]byte) (int, error) {
+	f.t.begin()
+	return f.p.WritePieces(pieces)
+}
+
+func (t *timedFS) begin() {
+	if t.first.IsZero() {
+		t.first = time.Now()
+	}
+}
+
 func (f *timedFile) Write(p []byte) (int, error) {
 	if len(p) == 0 { // a look at the privilege
 		return f.File.Write(p)
 	}
-	if f.t.first.IsZero() {
-		f.t.first = time.Now()
-	}
+	f.t.begin()
 	n, err := f.File.Write(p)
 	if f.t.after != nil {
 		f.t.after()
