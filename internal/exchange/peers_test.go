@@ -138,14 +138,14 @@ func TestPodlock(t *testing.T) {
 }
 
 func TestSandboxer(t *testing.T) {
-	p := compiled(t, read(t, "sandboxer", Options{Base: "/work"}, File{"e", []byte(
+	p := compiled(t, read(t, "sandboxer", Options{Base: "/srv/base"}, File{"e", []byte(
 		"LL_FS_RO=/bin:/lib LL_FS_RW=\"/dev/null:tmp\" LL_TCP_BIND=9418 \\\n LL_TCP_CONNECT='80:443' LL_SCOPED=a LL_FORCE_LOG=1 ./sandboxer bash -i")}))
 	if l := p.Layers[0]; l.FS != profile.Handled(profile.FS, 6) || l.Net != 3 || l.Scope != profile.ScopeAbstractUnixSocket || l.Log != profile.LogNewExecOn {
 		t.Errorf("%+v", l)
 	}
 	wantPath(t, p, "/bin/sh", profile.FSExecute|profile.FSReadFile, true)
 	wantPath(t, p, "/bin/sh", profile.FSRefer, false)
-	wantPath(t, p, "/work/tmp/x", profile.Handled(profile.FS, 6), true)
+	wantPath(t, p, "/srv/base/tmp/x", profile.Handled(profile.FS, 6), true)
 	wantPort(t, p, 9418, profile.NetBindTCP, true)
 	wantPort(t, p, 9418, profile.NetConnectTCP, false)
 	wantPort(t, p, 443, profile.NetConnectTCP, true)
