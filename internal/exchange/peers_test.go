@@ -273,6 +273,7 @@ func TestReadOptions(t *testing.T) {
 		want   string
 	}{
 		{"apparmor", 1, Options{}, "unknown format"},
+		{"vespa", 1, Options{}, "unknown format"}, // VESPA_LANDLOCK_PATHS=/dev,ro:/sys,ro: nothing is guessed of it
 		{"landrun", 0, Options{}, "no file"},
 		{"landrun", 2, Options{}, "2 files"},
 		{"landlockconfig", 2, Options{}, "layer each"},
