@@ -87,6 +87,8 @@ var mayImport = map[string][]string{
 	"internal/cli/clitest": {"api", "internal"},
 	"test":                 {"api", "enforce", "internal", "store"},
 	"test/smackbench":      {"smack", "internal/testkernel"},
+	"test/systemd":         {"api", "internal"},
+	"internal/journal":     {},
 }
 
 func rowFor(rel string) (string, bool) {

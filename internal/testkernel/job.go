@@ -31,6 +31,7 @@ type rootJob struct {
 	Files   map[string]string // path in the guest: content
 	Links   map[string]string // path in the guest: target
 	Folders map[string]string // path in the guest: folder of the host
+	Overlay bool              // /usr can be written to
 }
 
 // inside names the guest; its nonce tells the harness's marks on the console from the program's own output.

@@ -19,7 +19,8 @@ import (
 // System is a guest whose process 1 is the distribution's systemd, for tests of what happens at boot, of units, and of
 // what outlives a reboot. Each [System.Boot] is a boot of its own kernel with a new root:
 //
-//	/usr                    the host's, read-only; /bin, /lib and so on lead into it as on the host
+//	/usr                    the host's, read-only, or with Overlay a layer in memory over it; /bin, /lib and so on lead
+//	                        into it as on the host
 //	/etc                    files without which nothing works, and those of Files; nothing of the host's /etc
 //	the paths of Folders    folders of the host, which it may write to and which are still there at the next boot
 //	/run, /sys, /dev, ...   as systemd mounts them; smackfs and cgroups are among these
@@ -35,6 +36,8 @@ type System struct {
 	MemoryMiB int               // 0 means 512
 	Files     map[string]string // path: content; executable when it starts with "#!"
 	Folders   map[string]string // path: folder of the host
+	Links     map[string]string // path: what the symlink says
+	Overlay   bool              // /usr can be written to, as an installation does; the host's stays as it is
 	Start     []string          // names of units
 	Output    io.Writer         // gets the console from systemd's start on, with all of the journal; nil discards it
 
@@ -165,6 +168,7 @@ func (s *System) root(in inside, script Script) (*rootJob, error) {
 		},
 		Links: map[string]string{"/etc/os-release": "../usr/lib/os-release", "/etc/mtab": "/proc/self/mounts"},
 	}
+	r.Overlay = s.Overlay
 	maps.Copy(r.Folders, s.Folders)
 	cache, err := os.ReadFile("/etc/ld.so.cache")
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -175,6 +179,7 @@ func (s *System) root(in inside, script Script) (*rootJob, error) {
 		r.Links[filepath.Join("/etc/systemd/system", unit)] = "/dev/null"
 	}
 	maps.Copy(r.Files, s.Files)
+	maps.Copy(r.Links, s.Links)
 	return r, nil
 }
 

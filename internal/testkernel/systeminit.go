@@ -50,7 +50,7 @@ func layRoot(root string, r *rootJob) error {
 			return err
 		}
 	}
-	if err := unix.Mount("/usr", filepath.Join(root, "usr"), "", unix.MS_BIND, ""); err != nil {
+	if err := mountUsr(filepath.Join(root, "usr"), r.Overlay); err != nil {
 		return fmt.Errorf("mount /usr: %w", err)
 	}
 	if err := os.Symlink("/run", filepath.Join(root, "var/run")); err != nil {
@@ -100,4 +100,21 @@ func layRoot(root string, r *rootJob) error {
 		}
 	}
 	return nil
+}
+
+// mountUsr mounts the host's /usr, or a layer in memory over it.
+func mountUsr(at string, overlay bool) error {
+	if !overlay {
+		return unix.Mount("/usr", at, "", unix.MS_BIND, "")
+	}
+	// The layers stay mounted below the overlay, out of sight.
+	if err := unix.Mount("tmpfs", at, "tmpfs", 0, "mode=0755"); err != nil {
+		return err
+	}
+	for _, dir := range []string{"upper", "work"} {
+		if err := os.Mkdir(filepath.Join(at, dir), 0o755); err != nil {
+			return err
+		}
+	}
+	return unix.Mount("overlay", at, "overlay", 0, fmt.Sprintf("lowerdir=/usr,upperdir=%s/upper,workdir=%s/work", at, at))
 }
