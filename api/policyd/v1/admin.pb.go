@@ -133,8 +133,10 @@ type StatusResponse struct {
 	Caller string   `protobuf:"bytes,9,opt,name=caller,proto3" json:"caller,omitempty"`
 	Roles  []string `protobuf:"bytes,10,rep,name=roles,proto3" json:"roles,omitempty"`
 	// How descendants are ended: "cgroup" or "supervisor".
-	Containment   string `protobuf:"bytes,11,opt,name=containment,proto3" json:"containment,omitempty"`
-	Kernel        string `protobuf:"bytes,12,opt,name=kernel,proto3" json:"kernel,omitempty"`
+	Containment string `protobuf:"bytes,11,opt,name=containment,proto3" json:"containment,omitempty"`
+	Kernel      string `protobuf:"bytes,12,opt,name=kernel,proto3" json:"kernel,omitempty"`
+	// Of a host that follows a fleet's channel.
+	Fleet         *FleetStatus `protobuf:"bytes,13,opt,name=fleet,proto3" json:"fleet,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -251,6 +253,13 @@ func (x *StatusResponse) GetKernel() string {
 		return x.Kernel
 	}
 	return ""
+}
+
+func (x *StatusResponse) GetFleet() *FleetStatus {
+	if x != nil {
+		return x.Fleet
+	}
+	return nil
 }
 
 type LandlockStatus struct {
@@ -979,8 +988,8 @@ var File_policyd_v1_admin_proto protoreflect.FileDescriptor
 const file_policyd_v1_admin_proto_rawDesc = "" +
 	"\n" +
 	"\x16policyd/v1/admin.proto\x12\n" +
-	"policyd.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x19policyd/v1/policies.proto\x1a\x16policyd/v1/smack.proto\"\x0f\n" +
-	"\rStatusRequest\"\xb4\x03\n" +
+	"policyd.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16policyd/v1/fleet.proto\x1a\x19policyd/v1/policies.proto\x1a\x16policyd/v1/smack.proto\"\x0f\n" +
+	"\rStatusRequest\"\xe3\x03\n" +
 	"\x0eStatusResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x124\n" +
 	"\astarted\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\astarted\x126\n" +
@@ -994,7 +1003,8 @@ const file_policyd_v1_admin_proto_rawDesc = "" +
 	"\x05roles\x18\n" +
 	" \x03(\tR\x05roles\x12 \n" +
 	"\vcontainment\x18\v \x01(\tR\vcontainment\x12\x16\n" +
-	"\x06kernel\x18\f \x01(\tR\x06kernel\"\xfb\x01\n" +
+	"\x06kernel\x18\f \x01(\tR\x06kernel\x12-\n" +
+	"\x05fleet\x18\r \x01(\v2\x17.policyd.v1.FleetStatusR\x05fleet\"\xfb\x01\n" +
 	"\x0eLandlockStatus\x126\n" +
 	"\x05state\x18\x01 \x01(\x0e2 .policyd.v1.LandlockStatus.StateR\x05state\x12\x10\n" +
 	"\x03abi\x18\x02 \x01(\rR\x03abi\x12\x16\n" +
@@ -1104,33 +1114,35 @@ var file_policyd_v1_admin_proto_goTypes = []any{
 	(*CheckStoreResponse)(nil),    // 12: policyd.v1.CheckStoreResponse
 	nil,                           // 13: policyd.v1.Event.AttributesEntry
 	(*timestamppb.Timestamp)(nil), // 14: google.protobuf.Timestamp
-	(GetSmackResponse_State)(0),   // 15: policyd.v1.GetSmackResponse.State
-	(*Finding)(nil),               // 16: policyd.v1.Finding
+	(*FleetStatus)(nil),           // 15: policyd.v1.FleetStatus
+	(GetSmackResponse_State)(0),   // 16: policyd.v1.GetSmackResponse.State
+	(*Finding)(nil),               // 17: policyd.v1.Finding
 }
 var file_policyd_v1_admin_proto_depIdxs = []int32{
 	14, // 0: policyd.v1.StatusResponse.started:type_name -> google.protobuf.Timestamp
 	3,  // 1: policyd.v1.StatusResponse.landlock:type_name -> policyd.v1.LandlockStatus
 	4,  // 2: policyd.v1.StatusResponse.smack:type_name -> policyd.v1.SmackStatus
 	5,  // 3: policyd.v1.StatusResponse.store:type_name -> policyd.v1.StoreStatus
-	0,  // 4: policyd.v1.LandlockStatus.state:type_name -> policyd.v1.LandlockStatus.State
-	15, // 5: policyd.v1.SmackStatus.state:type_name -> policyd.v1.GetSmackResponse.State
-	14, // 6: policyd.v1.Event.time:type_name -> google.protobuf.Timestamp
-	13, // 7: policyd.v1.Event.attributes:type_name -> policyd.v1.Event.AttributesEntry
-	6,  // 8: policyd.v1.EventsResponse.event:type_name -> policyd.v1.Event
-	16, // 9: policyd.v1.CheckStoreResponse.findings:type_name -> policyd.v1.Finding
-	1,  // 10: policyd.v1.AdminService.Status:input_type -> policyd.v1.StatusRequest
-	7,  // 11: policyd.v1.AdminService.Events:input_type -> policyd.v1.EventsRequest
-	9,  // 12: policyd.v1.AdminService.Backup:input_type -> policyd.v1.BackupRequest
-	11, // 13: policyd.v1.AdminService.CheckStore:input_type -> policyd.v1.CheckStoreRequest
-	2,  // 14: policyd.v1.AdminService.Status:output_type -> policyd.v1.StatusResponse
-	8,  // 15: policyd.v1.AdminService.Events:output_type -> policyd.v1.EventsResponse
-	10, // 16: policyd.v1.AdminService.Backup:output_type -> policyd.v1.BackupResponse
-	12, // 17: policyd.v1.AdminService.CheckStore:output_type -> policyd.v1.CheckStoreResponse
-	14, // [14:18] is the sub-list for method output_type
-	10, // [10:14] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	15, // 4: policyd.v1.StatusResponse.fleet:type_name -> policyd.v1.FleetStatus
+	0,  // 5: policyd.v1.LandlockStatus.state:type_name -> policyd.v1.LandlockStatus.State
+	16, // 6: policyd.v1.SmackStatus.state:type_name -> policyd.v1.GetSmackResponse.State
+	14, // 7: policyd.v1.Event.time:type_name -> google.protobuf.Timestamp
+	13, // 8: policyd.v1.Event.attributes:type_name -> policyd.v1.Event.AttributesEntry
+	6,  // 9: policyd.v1.EventsResponse.event:type_name -> policyd.v1.Event
+	17, // 10: policyd.v1.CheckStoreResponse.findings:type_name -> policyd.v1.Finding
+	1,  // 11: policyd.v1.AdminService.Status:input_type -> policyd.v1.StatusRequest
+	7,  // 12: policyd.v1.AdminService.Events:input_type -> policyd.v1.EventsRequest
+	9,  // 13: policyd.v1.AdminService.Backup:input_type -> policyd.v1.BackupRequest
+	11, // 14: policyd.v1.AdminService.CheckStore:input_type -> policyd.v1.CheckStoreRequest
+	2,  // 15: policyd.v1.AdminService.Status:output_type -> policyd.v1.StatusResponse
+	8,  // 16: policyd.v1.AdminService.Events:output_type -> policyd.v1.EventsResponse
+	10, // 17: policyd.v1.AdminService.Backup:output_type -> policyd.v1.BackupResponse
+	12, // 18: policyd.v1.AdminService.CheckStore:output_type -> policyd.v1.CheckStoreResponse
+	15, // [15:19] is the sub-list for method output_type
+	11, // [11:15] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_policyd_v1_admin_proto_init() }
@@ -1138,6 +1150,7 @@ func file_policyd_v1_admin_proto_init() {
 	if File_policyd_v1_admin_proto != nil {
 		return
 	}
+	file_policyd_v1_fleet_proto_init()
 	file_policyd_v1_policies_proto_init()
 	file_policyd_v1_smack_proto_init()
 	type x struct{}

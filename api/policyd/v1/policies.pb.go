@@ -144,7 +144,9 @@ type VersionInfo struct {
 	// The document was deleted with its history kept.
 	Deleted bool `protobuf:"varint,12,opt,name=deleted,proto3" json:"deleted,omitempty"`
 	// Fragments the version includes, by the content they had when it was stored.
-	Pins          []*Pin `protobuf:"bytes,13,rep,name=pins,proto3" json:"pins,omitempty"`
+	Pins []*Pin `protobuf:"bytes,13,rep,name=pins,proto3" json:"pins,omitempty"`
+	// "CHANNEL@SEQ" of the fleet for the version that the bundle in force holds; "" for what belongs to this host.
+	Origin        string `protobuf:"bytes,14,opt,name=origin,proto3" json:"origin,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -268,6 +270,13 @@ func (x *VersionInfo) GetPins() []*Pin {
 		return x.Pins
 	}
 	return nil
+}
+
+func (x *VersionInfo) GetOrigin() string {
+	if x != nil {
+		return x.Origin
+	}
+	return ""
 }
 
 // Pin ties an included fragment to the content it had.
@@ -1644,7 +1653,7 @@ var File_policyd_v1_policies_proto protoreflect.FileDescriptor
 const file_policyd_v1_policies_proto_rawDesc = "" +
 	"\n" +
 	"\x19policyd/v1/policies.proto\x12\n" +
-	"policyd.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17policyd/v1/policy.proto\"\xd2\x03\n" +
+	"policyd.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17policyd/v1/policy.proto\"\xea\x03\n" +
 	"\vVersionInfo\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
@@ -1659,7 +1668,8 @@ const file_policyd_v1_policies_proto_rawDesc = "" +
 	" \x03(\v2#.policyd.v1.VersionInfo.LabelsEntryR\x06labels\x12 \n" +
 	"\vdescription\x18\v \x01(\tR\vdescription\x12\x18\n" +
 	"\adeleted\x18\f \x01(\bR\adeleted\x12#\n" +
-	"\x04pins\x18\r \x03(\v2\x0f.policyd.v1.PinR\x04pins\x1a9\n" +
+	"\x04pins\x18\r \x03(\v2\x0f.policyd.v1.PinR\x04pins\x12\x16\n" +
+	"\x06origin\x18\x0e \x01(\tR\x06origin\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"1\n" +
