@@ -68,6 +68,7 @@ var mayImport = map[string][]string{
 	"enforce/landlock":     {"enforce/profile", "internal/errs"},
 	"enforce/spawn":        {"enforce/profile", "enforce/landlock", "internal/errs", "smack"},
 	"enforce/oci":          {"internal/errs"},
+	"internal/containers":  {},
 	"store":                {"api", "internal/errs"},
 	"internal/binding":     {"api"},
 	"internal/policy":      {"api", "enforce/profile", "internal/binding", "internal/errs", "smack"},
@@ -141,6 +142,7 @@ func TestHeavyDependencies(t *testing.T) {
 		{"cmd/policyd-launch", heavy},
 		{"enforce/landlock", heavy},
 		{"enforce/spawn", heavy},
+		{"internal/containers", append([]string{"golang.org/", "github.com/", module + "/internal/errs"}, heavy...)},
 		{"enforce/oci", append([]string{"golang.org/", "github.com/"}, heavy...)},
 		{"store", []string{module + "/enforce", module + "/internal/server"}},
 	} {

@@ -1,0 +1,10 @@
+package containers
+
+import "errors"
+
+var (
+	// ErrInvalid: a record, or the id or root of one, that cannot be.
+	ErrInvalid = errors.New("invalid container record")
+	// ErrNone: there is no record of the container, or the runtime does not know it.
+	ErrNone = errors.New("no such container")
+)
