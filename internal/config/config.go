@@ -18,6 +18,8 @@ type Config struct {
 	Unmatched string
 	Store     Store
 	Log       Log
+	// Metrics is where Prometheus asks; nobody does when it is empty.
+	Metrics Metrics
 	// StopDeadline is how long requests under way may take after SIGTERM.
 	StopDeadline time.Duration
 	// Launcher is the path of policyd-launch, which ends descendants where cgroups cannot. Empty: beside policyd.
@@ -74,6 +76,14 @@ type Log struct {
 	Level slog.Level
 	// Format is "text", "json", or "auto": text on a terminal.
 	Format string
+}
+
+// Metrics is the listener of metrics: at most one of Path and Address is set.
+type Metrics struct {
+	// Path of a unix socket, absolute; it has the mode and the group of the API's socket.
+	Path string
+	// Address is host:port of the loopback interface, the host an address.
+	Address string
 }
 
 // Grant gives a role to every caller that any of its selectors matches.

@@ -105,6 +105,7 @@ stopDeadline: 0s
 launcher: /l
 smack: {poolSize: 5}
 bindings: {unmatched: fallback@stable}
+metrics: {listen: "[::1]:9557"}
 `), 0)
 	if err != nil {
 		t.Fatal(err)
@@ -116,6 +117,7 @@ bindings: {unmatched: fallback@stable}
 		Limits: Limits{Sandboxes: 3, StartsPerSecond: 0.5, StartBurst: 1, Connections: 2, MessageBytes: 64 << 10, LogBytes: 65536},
 		Store:  Store{KeepVersions: 2, OpenTimeout: time.Second},
 		Log:    Log{Level: slog.LevelDebug, Format: "json"}, Launcher: "/l", LabelPool: 5, Unmatched: "fallback@stable",
+		Metrics: Metrics{Address: "[::1]:9557"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -129,6 +131,16 @@ func TestMistakes(t *testing.T) {
 		{"bindings:\n  unmatched: allow@\n", `c.yaml:2:14: bindings.unmatched: "allow@" is neither refuse nor a policy`},
 		{"bindings: {unmatched: \"\"}\n", `bindings.unmatched: "" is neither refuse nor a policy`},
 		{"smack: {poolSize: 0}\n", `smack.poolSize: 0 is not between 1 and 1000`},
+		{"metrics:\n  listen: 0.0.0.0:9557\n", `c.yaml:2:11: metrics.listen: "0.0.0.0:9557": metrics are served without a password and without TLS`},
+		{"metrics: {listen: \":9557\"}", `"" is not an address of the loopback interface`},
+		{"metrics: {listen: \"192.0.2.1:9557\"}", `only on the loopback interface`},
+		{"metrics: {listen: \"[::ffff:192.0.2.1]:9557\"}", `only on the loopback interface`},
+		{"metrics: {listen: \"example.org:9557\"}", `"example.org" is not an address of the loopback interface`},
+		{"metrics: {listen: \"127.0.0.1:http\"}", `"http" is not a port`},
+		{"metrics: {listen: \"127.0.0.1:0\"}", `"0" is not a port`},
+		{"metrics: {listen: \"127.0.0.1\"}", `is none of off, unix:///PATH`},
+		{"metrics: {listen: \"unix:metrics.sock\"}", `the path is not absolute`},
+		{"metrics: {listen: \"unix:@abstract\"}", `the path is not absolute`},
 		{"limits:\n  connections: -1\n", `c.yaml:2:16: limits.connections: -1 is not between 0 and 1048576`},
 		{"limits:\n  connections: many\n", `c.yaml:2:16: .*`},
 		{"limits:\n  connections: 1.5\n", `c.yaml:2:16: .*`},
@@ -237,6 +249,21 @@ func TestUnmatchedIsRefusedUnlessNamed(t *testing.T) {
 	for text, want := range map[string]string{"": "", "bindings: {}": "", "bindings: {unmatched: refuse}": "", "bindings: {unmatched: web}": "web", "bindings: {unmatched: web@3}": "web@3"} {
 		if c, err := Parse("c.yaml", []byte(text), 0); err != nil || c.Unmatched != want {
 			t.Errorf("%q: %v, %v", text, c, err)
+		}
+	}
+}
+
+func TestMetricsListener(t *testing.T) {
+	for listen, want := range map[string]Metrics{
+		"off":                            {},
+		"127.0.0.1:9557":                 {Address: "127.0.0.1:9557"},
+		"127.8.0.1:1":                    {Address: "127.8.0.1:1"},
+		"localhost:9557":                 {Address: "127.0.0.1:9557"},
+		"unix:///run/policyd/../m.sock":  {Path: "/run/m.sock"},
+		"unix:/run/policyd/metrics.sock": {Path: "/run/policyd/metrics.sock"},
+	} {
+		if c, err := Parse("c.yaml", []byte("metrics: {listen: \""+listen+"\"}"), 0); err != nil || c.Metrics != want {
+			t.Errorf("%q: %+v, %v", listen, c, err)
 		}
 	}
 }

@@ -61,6 +61,9 @@ type file struct {
 	Bindings *struct {
 		Unmatched *string `yaml:"unmatched"`
 	} `yaml:"bindings"`
+	Metrics *struct {
+		Listen *string `yaml:"listen"`
+	} `yaml:"metrics"`
 	Smack *struct {
 		PoolSize *int `yaml:"poolSize"`
 	} `yaml:"smack"`
@@ -115,6 +118,12 @@ func (f *file) into(c *Config, v *validator) {
 			default:
 				v.bad(at("log", "format"), "%q is not one of auto, text, json", *l.Format)
 			}
+		}
+	}
+	if m := f.Metrics; m != nil && m.Listen != nil {
+		var err error
+		if c.Metrics, err = parseMetrics(*m.Listen); err != nil {
+			v.bad(at("metrics", "listen"), "%v", err)
 		}
 	}
 	if s := f.Smack; s != nil {

@@ -9,12 +9,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
 	apiv1 "policyd.dev/policyd/api/policyd/v1"
 	"policyd.dev/policyd/enforce/profile"
 	"policyd.dev/policyd/internal/errs"
+	"policyd.dev/policyd/internal/metrics"
 	"policyd.dev/policyd/internal/policy"
 	"policyd.dev/policyd/store"
 )
@@ -85,6 +87,7 @@ func (s *Server) changed() {
 func (s *Server) compile(ctx context.Context, v *apiv1.Version, parameters map[string]string) (*compiled, error) {
 	key := compileKey(v, parameters)
 	if c, ok := s.compiled.get(key); ok {
+		s.metrics.Profile(metrics.FromMemory, 0)
 		return c, nil
 	}
 	// DoChan: a caller that gives up must not take the others with it.
@@ -112,8 +115,10 @@ const originCost = 192
 
 func (s *Server) compileNow(key string, v *apiv1.Version, parameters map[string]string) (*compiled, error) {
 	if c := s.readCompiled(key); c != nil {
+		s.metrics.Profile(metrics.FromStore, 0)
 		return c, nil
 	}
+	begun := time.Now()
 	spec := v.GetResource().GetLandlockPolicy()
 	o := policy.CompileOptions{
 		Parameters: parameters,
@@ -129,10 +134,12 @@ func (s *Server) compileNow(key string, v *apiv1.Version, parameters map[string]
 	}
 	got, err := policy.Compile(spec, o)
 	if err != nil {
+		s.metrics.Profile(metrics.FromNowhere, 0)
 		return nil, fmt.Errorf("policy %s@%d: %w", v.GetInfo().GetName(), v.GetInfo().GetNumber(), err)
 	}
 	c := &compiled{profile: got.Profile, encoded: got.Profile.Encode(), origins: got.Origins, layerPlaces: got.LayerPlaces}
 	c.digest = profile.Digest(c.encoded)
+	s.metrics.Profile(metrics.FromCompiler, time.Since(begun))
 	if len(c.encoded) >= persistFrom {
 		s.writeCompiled(key, c)
 	}

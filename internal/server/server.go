@@ -22,6 +22,7 @@ import (
 	"policyd.dev/policyd/enforce/landlock"
 	"policyd.dev/policyd/internal/binding"
 	"policyd.dev/policyd/internal/config"
+	"policyd.dev/policyd/internal/metrics"
 	"policyd.dev/policyd/internal/peer"
 	"policyd.dev/policyd/internal/sandbox"
 	"policyd.dev/policyd/internal/smackhost"
@@ -49,6 +50,8 @@ type Config struct {
 	Log *slog.Logger
 	// UID is who policyd runs as.
 	UID int
+	// Metrics counts calls and starts; nil: nobody does.
+	Metrics *metrics.Metrics
 	// Now is the clock of limits. nil: time.Now.
 	Now func() time.Time
 }
@@ -68,6 +71,8 @@ type Server struct {
 	host        *smackhost.Manager
 	labelPool   int
 	log         *slog.Logger
+	metrics     *metrics.Metrics
+	usage       usage
 	uid         int
 	started     time.Time
 	now         func() time.Time
@@ -125,7 +130,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		store: cfg.Store, sandboxes: cfg.Sandboxes, support: cfg.Support, containment: cfg.Containment,
-		host: cfg.Smack, labelPool: cfg.LabelPool, log: log, open: open, uid: cfg.UID, started: time.Now(), now: cfg.Now,
+		host: cfg.Smack, labelPool: cfg.LabelPool, log: log, metrics: cfg.Metrics, open: open, uid: cfg.UID, started: time.Now(), now: cfg.Now,
 		versions: newLRU[string, *apiv1.Version](versionsMost),
 		answers:  newLRU[string, *answer](answersMost),
 		compiled: newLRU[string, *compiled](compiledMost),
@@ -145,8 +150,8 @@ func New(cfg Config) (*Server, error) {
 	s.SetUnmatched(cfg.Unmatched)
 	s.grpc = grpc.NewServer(
 		grpc.Creds(creds),
-		grpc.ChainUnaryInterceptor(s.unary),
-		grpc.ChainStreamInterceptor(s.stream),
+		grpc.ChainUnaryInterceptor(cfg.Metrics.Unary, s.unary),
+		grpc.ChainStreamInterceptor(cfg.Metrics.Stream, s.stream),
 		grpc.MaxRecvMsgSize(cfg.Limits.MessageBytes),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.ConnectionTimeout(handshakeTimeout),
@@ -163,6 +168,7 @@ func New(cfg Config) (*Server, error) {
 	apiv1.RegisterSmackServiceServer(s.grpc, s)
 	healthv1.RegisterHealthServer(s.grpc, s.health)
 	reflection.Register(s.grpc)
+	cfg.Metrics.Read(s.state)
 	s.setHealth(healthv1.HealthCheckResponse_NOT_SERVING)
 	s.background.Go(s.warm)
 	s.ticking.Go(func() { s.collect(collectEvery) })
