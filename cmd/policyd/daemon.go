@@ -96,10 +96,11 @@ func serve(o *options, stderr io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
+	counted := newMetrics(o.config)
 	srv, err := server.New(server.Config{
 		Store: st, Sandboxes: boxes, Support: sup, Containment: containment.Name(), Grants: o.config.Grants,
 		Limits: o.config.Limits, TLS: tlsConfig, Log: log, UID: os.Geteuid(), Smack: host, LabelPool: o.config.LabelPool,
-		Unmatched: o.config.Unmatched,
+		Unmatched: o.config.Unmatched, Metrics: counted,
 	})
 	if err != nil {
 		return err
@@ -109,11 +110,20 @@ func serve(o *options, stderr io.Writer) (err error) {
 		srv.Stop(0)
 		return err
 	}
+	closeMetrics, err := serveMetrics(o.config, counted, log)
+	if err != nil {
+		for _, l := range listeners {
+			l.Close()
+		}
+		srv.Stop(0)
+		return err
+	}
+	defer closeMetrics()
 	for _, l := range listeners {
 		log.Info("listening", "address", l.Addr().String(), "network", l.Addr().Network())
 	}
 	log.Info("policyd serves", "version", buildinfo.Version, "state", o.layout.State, "landlock_abi", sup.ABI, "containment", containment.Name())
-	d := &daemon{options: o, server: srv, smack: host, log: log, level: &level, notify: notify, deadline: o.config.StopDeadline}
+	d := &daemon{options: o, server: srv, smack: host, metrics: counted, log: log, level: &level, notify: notify, deadline: o.config.StopDeadline}
 	return d.run(signals, listeners)
 }
 

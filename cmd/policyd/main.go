@@ -7,6 +7,7 @@
 //	daemon.go   wiring, from the configuration to a server that answers
 //	signals.go  reload and stop
 //	folders.go  the folders it keeps its files in
+//	metrics.go  the listener for Prometheus
 //	notify.go   words to the service manager
 package main
 

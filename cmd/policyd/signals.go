@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"policyd.dev/policyd/internal/metrics"
 	"policyd.dev/policyd/internal/server"
 	"policyd.dev/policyd/internal/smackhost"
 )
@@ -35,6 +36,7 @@ type daemon struct {
 	options  *options
 	server   *server.Server
 	smack    *smackhost.Manager
+	metrics  *metrics.Metrics
 	log      *slog.Logger
 	level    *slog.LevelVar
 	notify   notifier
@@ -98,6 +100,7 @@ func (d *daemon) reload() {
 	d.tell(reloading()...)
 	defer d.ready()
 	cfg, err := d.options.load()
+	d.metrics.Reloaded(err)
 	if err != nil {
 		d.log.Error("configuration was not read again; nothing is changed", "error", err)
 		return
@@ -111,6 +114,7 @@ func (d *daemon) reload() {
 		"log.format": cfg.Log.Format == old.Log.Format, "launcher": cfg.Launcher == old.Launcher,
 		"limits.messageSize": cfg.Limits.MessageBytes == old.Limits.MessageBytes,
 		"stopDeadline":       cfg.StopDeadline == old.StopDeadline,
+		"metrics.listen":     cfg.Metrics == old.Metrics,
 		"smack.poolSize":     cfg.LabelPool == old.LabelPool,
 	} {
 		if !same {
