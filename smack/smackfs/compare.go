@@ -80,15 +80,19 @@ func (s *side) find(object []byte) int {
 	return -1
 }
 
-// scan reads the kernel's rules. It calls begin for each subject, and each for every rule with its rows in wanted and owned, -1 for
-// none; a pair may be shown twice.
-func (c *comparison) scan(fs FS, begin func(subject string), each func(r *lineReader, wi, oi int)) error {
-	r, err := openRules(fs)
-	if err != nil {
-		return err
-	}
-	defer r.close()
+// source gives the kernel's rules one by one: as it shows them now, or as they are known to be.
+type source interface {
+	next() (bool, error)
+	// nextIs goes to the next rule if it is that of the pair and can be told without much work.
+	nextIs(subject, object string) bool
+	rule() *kernelRule
+}
+
+// scan goes through the kernel's rules. It calls begin for each subject, and each for every rule with its rows in wanted and owned,
+// -1 for none; a pair may be shown twice.
+func (c *comparison) scan(r source, begin func(subject string), each func(r *kernelRule, wi, oi int)) error {
 	w, o := c.w, c.o
+	at := r.rule()
 	w.hi, o.hi = w.lo, o.lo // no subject yet
 	subject := ""
 	for {
@@ -96,34 +100,44 @@ func (c *comparison) scan(fs FS, begin func(subject string), each func(r *lineRe
 			w.next--
 			wi, oi := w.next+1, w.next+1
 			if o != w {
-				oi = o.find(r.object)
+				oi = o.find(at.object)
 			}
-			each(r, wi, oi)
+			each(at, wi, oi)
 			continue
 		}
 		ok, err := r.next()
 		if !ok || err != nil {
 			return err
 		}
-		if string(r.subject) != subject {
-			subject = string(r.subject)
+		if string(at.subject) != subject {
+			subject = string(at.subject)
 			begin(subject)
 			w.subject(subject)
 			if o != w {
 				o.subject(subject)
 			}
 		}
-		wi := w.find(r.object)
+		wi := w.find(at.object)
 		oi := wi
 		if o != w {
-			oi = o.find(r.object)
+			oi = o.find(at.object)
 		}
-		each(r, wi, oi)
+		each(at, wi, oi)
 	}
 }
 
-// compare reads the kernel's rules against what is wanted and what is owned.
-func compare(fs FS, want, owned *smack.Set) (*comparison, error) {
+// compareKernel reads the kernel's rules against what is wanted and what is owned.
+func compareKernel(fs FS, want, owned *smack.Set) (*comparison, error) {
+	r, err := openRules(fs)
+	if err != nil {
+		return nil, err
+	}
+	defer r.close()
+	return compare(r, want, owned)
+}
+
+// compare holds rules against what is wanted and what is owned.
+func compare(kernel source, want, owned *smack.Set) (*comparison, error) {
 	c := &comparison{changes: Changes{want: want, owned: owned}, w: newSide(want)}
 	w := c.w
 	o := w
@@ -133,7 +147,7 @@ func compare(fs FS, want, owned *smack.Set) (*comparison, error) {
 	c.o = o
 	var subject string
 	begin := func(s string) { subject = s }
-	err := c.scan(fs, begin, func(r *lineReader, wi, oi int) {
+	err := c.scan(kernel, begin, func(r *kernelRule, wi, oi int) {
 		if (wi >= 0 && w.is[wi]&rowSeen != 0) || (oi >= 0 && o.is[oi]&rowSeen != 0) {
 			return // shown twice
 		}

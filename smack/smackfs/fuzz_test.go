@@ -112,7 +112,7 @@ func FuzzReadRules(f *testing.F) {
 		if err != nil {
 			return
 		}
-		c, err := compare(textFS{newModel(), text}, s, s)
+		c, err := compareKernel(textFS{newModel(), text}, s, s)
 		if err != nil || c.changes.Len() > 0 || len(c.foreign) > 0 {
 			// A pair shown twice with two accesses is what the last says to one and the first to the other.
 			seen := map[string]bool{}

@@ -56,6 +56,10 @@ func TestKernel(t *testing.T) {
 		t.Run("killed child", func(t *testing.T) { testKilledChild(t, kernel) })
 		t.Run("window", func(t *testing.T) { testWindow(t, kernel, 20) })
 		t.Run("load", func(t *testing.T) { loadTests(t, kernel) })
+		t.Run("memory", func(t *testing.T) {
+			memoryTests(t, kernel, otherProcess)
+			testMemoryPrivilege(t)
+		})
 		t.Run("hostile", func(t *testing.T) { hostileTests(t, kernel) })
 		t.Run("mounts", testMounts)
 		t.Run("covered", testCovered)

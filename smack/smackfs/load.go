@@ -17,6 +17,8 @@ type Options struct {
 	Adopt bool
 	// DryRun writes nothing; the report says what would be done.
 	DryRun bool
+	// Memory is of the loads before this one into the same kernel; nil: none.
+	Memory *Memory
 	// Labels makes the report count the kernel's labels and name the new ones, which means to read cipso2.
 	Labels bool
 	// Intent, when set, is called with the bytes of an [Intent] before the first write, and only if there is one. They
@@ -52,7 +54,8 @@ type Report struct {
 // of others stay. Rules that change no decision are not written (smack.Set.Live). owned is what the loads before this one have loaded (Report.Owned), nil for nothing; after a reboot
 // it is nil again, and after an interrupted load it is what [Recover] gives.
 //
-// Nothing is written when nothing changes. Afterwards the kernel's rules are read again and compared. When the kernel
+// Nothing is written when nothing changes. Afterwards the kernel's rules are read again and compared; with a [Memory] that
+// still holds, a few changes are asked for by access2 instead. When the kernel
 // refuses something, or ctx ends, the earlier rules are put back and the error says why; it wraps
 // [errs.ErrSmackPartly] when even that failed. A rule of somebody else for a wanted pair with another access is
 // [errs.ErrSmackForeign] unless adopted, and nothing is written. One load at a time: each must know what the one before
@@ -67,7 +70,7 @@ func Load(ctx context.Context, fs FS, want, owned *smack.Set, o Options) (*Repor
 	if want.Dead() > 0 {
 		want = want.Live()
 	}
-	c, err := compare(fs, want, owned)
+	c, known, err := o.compare(fs, want, owned)
 	if err != nil {
 		return nil, err
 	}
@@ -94,6 +97,7 @@ func Load(ctx context.Context, fs FS, want, owned *smack.Set, o Options) (*Repor
 	}
 	if c.changes.Len() == 0 {
 		r.Owned = after
+		o.Memory.learn(c)
 		return r, ctx.Err()
 	}
 	if err := CanWrite(fs); err != nil {
@@ -107,16 +111,29 @@ func Load(ctx context.Context, fs FS, want, owned *smack.Set, o Options) (*Repor
 	w := &writer{fs: fs}
 	defer w.close()
 	err = w.write(ctx, steps(c.changes.All(), c.changes.Len(), o.Order))
-	if err == nil {
+	if err == nil && (!known || !c.confirmed(fs)) {
 		err = c.verify(fs)
 	}
 	if err != nil {
+		o.Memory.Forget()
 		err = r.putBack(ctx, fs, w, o.Order, err)
 	} else {
+		o.Memory.learn(c)
 		r.Owned = after
 	}
 	r.Writes, r.Written, r.Bytes = w.writes, w.written, w.bytes
 	return r, err
+}
+
+// compare holds the kernel's rules against what is wanted and owned; known says that the kernel was not read for it. Who
+// only looks is always told what the kernel shows now.
+func (o *Options) compare(fs FS, want, owned *smack.Set) (c *comparison, known bool, err error) {
+	if m := o.Memory; m != nil && !o.DryRun && m.holds() {
+		c, err = compare(m.rules(), want, owned)
+		return c, true, err
+	}
+	c, err = compareKernel(fs, want, owned)
+	return c, false, err
 }
 
 // ownedAfter is what policyd owns once want is loaded: all of it, without the rules that somebody else had loaded

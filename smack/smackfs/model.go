@@ -3,6 +3,7 @@ package smackfs
 import (
 	"io"
 	"os"
+	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -36,6 +37,8 @@ type Model struct {
 	net6           []*modelNet6
 
 	rulesMade int
+
+	uses map[*modelFS]int // how often each process opened, wrote or closed a file of rules
 }
 
 type modelLabel struct {
@@ -70,7 +73,7 @@ var Root = Caller{Label: "_", Root: true, MacAdmin: true}
 func NewModel(k ModelKernel) *Model {
 	m := &Model{
 		kernel: k, byName: map[string]*modelLabel{}, secid: 2,
-		direct: 250, mapped: 251, doi: 3, logging: 1,
+		direct: 250, mapped: 251, doi: 3, logging: 1, uses: map[*modelFS]int{},
 	}
 	for _, name := range []string{"?", "^", "*", "_", "@"} {
 		m.insert(name)
@@ -138,8 +141,44 @@ func (fs *modelFS) Open(name string, flag int) (File, error) {
 	if flag&unix.O_ACCMODE != unix.O_RDONLY && !ops.anyone && !fs.caller.Root {
 		return nil, &os.PathError{Op: "open", Path: name, Err: unix.EACCES}
 	}
+	fs.used(name)
 	return &modelFile{fs: fs, name: name, ops: ops, flag: flag}, nil
 }
+
+// used counts for those who watch.
+func (fs *modelFS) used(name string) {
+	if slices.Contains(ruleFiles, name) {
+		fs.m.uses[fs]++
+	}
+}
+
+// watchRules tells of the other processes, those of [Model.Open] among them.
+func (fs *modelFS) watchRules() (watch, error) {
+	w := &modelWatch{fs: fs}
+	w.quiet()
+	return w, nil
+}
+
+type modelWatch struct {
+	fs   *modelFS
+	seen int
+}
+
+func (w *modelWatch) quiet() bool {
+	w.fs.m.mu.Lock()
+	defer w.fs.m.mu.Unlock()
+	n := 0
+	for fs, uses := range w.fs.m.uses {
+		if fs != w.fs {
+			n += uses
+		}
+	}
+	quiet := n == w.seen
+	w.seen = n
+	return quiet
+}
+
+func (w *modelWatch) close() {}
 
 type modelFile struct {
 	fs   *modelFS
@@ -182,6 +221,7 @@ func (f *modelFile) Write(p []byte) (int, error) {
 	if f.closed || f.flag&unix.O_ACCMODE == unix.O_RDONLY {
 		return 0, &os.PathError{Op: "write", Path: f.name, Err: unix.EBADF}
 	}
+	f.fs.used(f.name)
 	n, err := f.ops.write(f.fs, f, p)
 	if err != nil {
 		return 0, &os.PathError{Op: "write", Path: f.name, Err: err}
@@ -196,6 +236,7 @@ func (f *modelFile) Close() error {
 		return &os.PathError{Op: "close", Path: f.name, Err: os.ErrClosed}
 	}
 	f.closed = true
+	f.fs.used(f.name)
 	return nil
 }
 

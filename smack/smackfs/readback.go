@@ -18,17 +18,22 @@ const (
 	readPiece  = 1 << 10
 )
 
+// kernelRule is a rule that the kernel has, until the next one is asked for.
+type kernelRule struct {
+	subject, object []byte
+	access          smack.Access
+}
+
 // lineReader reads load2 rule by rule, in one small buffer.
 type lineReader struct {
+	kernelRule
+
 	f    File
 	buf  []byte
 	free [readBuffer / readPiece][]byte
 	at   int // what of buf is taken
 	eof  bool
 	line int
-
-	subject, object []byte // until the next call
-	access          smack.Access
 }
 
 func openRules(fs FS) (*lineReader, error) {
@@ -40,6 +45,8 @@ func openRules(fs FS) (*lineReader, error) {
 }
 
 func (r *lineReader) close() { r.f.Close() }
+
+func (r *lineReader) rule() *kernelRule { return &r.kernelRule }
 
 // next gives whether there is a further rule. The kernel shows rules in one form; every other is an error, since then
 // this is no smackfs, or none that is known here.
