@@ -67,7 +67,7 @@ func (x Origin_Table) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Origin_Table.Descriptor instead.
 func (Origin_Table) EnumDescriptor() ([]byte, []int) {
-	return file_policyd_v1_profiles_proto_rawDescGZIP(), []int{7, 0}
+	return file_policyd_v1_profiles_proto_rawDescGZIP(), []int{8, 0}
 }
 
 type GetProfileRequest struct {
@@ -161,9 +161,11 @@ type Workload struct {
 	Labels      map[string]string `protobuf:"bytes,3,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	Namespace   string            `protobuf:"bytes,4,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	// Unit of systemd, with its type.
-	Unit          string  `protobuf:"bytes,5,opt,name=unit,proto3" json:"unit,omitempty"`
-	Uid           *uint32 `protobuf:"varint,6,opt,name=uid,proto3,oneof" json:"uid,omitempty"`
-	SmackLabel    string  `protobuf:"bytes,7,opt,name=smack_label,json=smackLabel,proto3" json:"smack_label,omitempty"`
+	Unit       string  `protobuf:"bytes,5,opt,name=unit,proto3" json:"unit,omitempty"`
+	Uid        *uint32 `protobuf:"varint,6,opt,name=uid,proto3,oneof" json:"uid,omitempty"`
+	SmackLabel string  `protobuf:"bytes,7,opt,name=smack_label,json=smackLabel,proto3" json:"smack_label,omitempty"`
+	// Name of a container in its pod.
+	Container     string `protobuf:"bytes,8,opt,name=container,proto3" json:"container,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -247,6 +249,13 @@ func (x *Workload) GetSmackLabel() string {
 	return ""
 }
 
+func (x *Workload) GetContainer() string {
+	if x != nil {
+		return x.Container
+	}
+	return ""
+}
+
 type GetProfileResponse struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	NotModified bool                   `protobuf:"varint,1,opt,name=not_modified,json=notModified,proto3" json:"not_modified,omitempty"`
@@ -261,7 +270,12 @@ type GetProfileResponse struct {
 	// Where the layers stand, one each in the order of the profile; empty where origins are.
 	LayerPlaces []*LayerPlace `protobuf:"bytes,7,rep,name=layer_places,json=layerPlaces,proto3" json:"layer_places,omitempty"`
 	// Name of the Binding that gave the workload its policy; empty where the configuration did.
-	Binding       string `protobuf:"bytes,8,opt,name=binding,proto3" json:"binding,omitempty"`
+	Binding string `protobuf:"bytes,8,opt,name=binding,proto3" json:"binding,omitempty"`
+	// Smack label that the policy gives its processes (process.smackLabel). Empty on a kernel without Smack where the policy
+	// says degrade; missing has it then.
+	SmackLabel string `protobuf:"bytes,9,opt,name=smack_label,json=smackLabel,proto3" json:"smack_label,omitempty"`
+	// Why nothing may be started with smack_label now; empty when it may.
+	SmackError    string `protobuf:"bytes,10,opt,name=smack_error,json=smackError,proto3" json:"smack_error,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -352,9 +366,24 @@ func (x *GetProfileResponse) GetBinding() string {
 	return ""
 }
 
+func (x *GetProfileResponse) GetSmackLabel() string {
+	if x != nil {
+		return x.SmackLabel
+	}
+	return ""
+}
+
+func (x *GetProfileResponse) GetSmackError() string {
+	if x != nil {
+		return x.SmackError
+	}
+	return ""
+}
+
 type ResolveRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Workload      *Workload              `protobuf:"bytes,1,opt,name=workload,proto3" json:"workload,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its annotations policyd.dev/param.NAME count as values of parameters that the Binding does not set.
+	Workload      *Workload `protobuf:"bytes,1,opt,name=workload,proto3" json:"workload,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -408,7 +437,9 @@ type ResolveResponse struct {
 	// names the policy (bindings.unmatched).
 	Matches []*ResolvedBinding `protobuf:"bytes,4,rep,name=matches,proto3" json:"matches,omitempty"`
 	// Bindings that match and that the caller may not see.
-	Hidden        uint32 `protobuf:"varint,5,opt,name=hidden,proto3" json:"hidden,omitempty"`
+	Hidden uint32 `protobuf:"varint,5,opt,name=hidden,proto3" json:"hidden,omitempty"`
+	// Bindings that do not match for one reason alone, by name; at most 10.
+	Near          []*NearMiss `protobuf:"bytes,6,rep,name=near,proto3" json:"near,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -478,6 +509,91 @@ func (x *ResolveResponse) GetHidden() uint32 {
 	return 0
 }
 
+func (x *ResolveResponse) GetNear() []*NearMiss {
+	if x != nil {
+		return x.Near
+	}
+	return nil
+}
+
+// NearMiss is a Binding that matches a workload but for one thing.
+type NearMiss struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Name    string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Version uint64                 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
+	Policy  string                 `protobuf:"bytes,3,opt,name=policy,proto3" json:"policy,omitempty"`
+	// On what it selects in vain: annotation, image, label, namespace, unit, uid or smackLabel.
+	Rule          string `protobuf:"bytes,4,opt,name=rule,proto3" json:"rule,omitempty"`
+	Reason        string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NearMiss) Reset() {
+	*x = NearMiss{}
+	mi := &file_policyd_v1_profiles_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NearMiss) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NearMiss) ProtoMessage() {}
+
+func (x *NearMiss) ProtoReflect() protoreflect.Message {
+	mi := &file_policyd_v1_profiles_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NearMiss.ProtoReflect.Descriptor instead.
+func (*NearMiss) Descriptor() ([]byte, []int) {
+	return file_policyd_v1_profiles_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *NearMiss) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *NearMiss) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *NearMiss) GetPolicy() string {
+	if x != nil {
+		return x.Policy
+	}
+	return ""
+}
+
+func (x *NearMiss) GetRule() string {
+	if x != nil {
+		return x.Rule
+	}
+	return ""
+}
+
+func (x *NearMiss) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 // ResolvedBinding is a Binding that matches a workload.
 type ResolvedBinding struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -496,7 +612,7 @@ type ResolvedBinding struct {
 
 func (x *ResolvedBinding) Reset() {
 	*x = ResolvedBinding{}
-	mi := &file_policyd_v1_profiles_proto_msgTypes[5]
+	mi := &file_policyd_v1_profiles_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -508,7 +624,7 @@ func (x *ResolvedBinding) String() string {
 func (*ResolvedBinding) ProtoMessage() {}
 
 func (x *ResolvedBinding) ProtoReflect() protoreflect.Message {
-	mi := &file_policyd_v1_profiles_proto_msgTypes[5]
+	mi := &file_policyd_v1_profiles_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -521,7 +637,7 @@ func (x *ResolvedBinding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolvedBinding.ProtoReflect.Descriptor instead.
 func (*ResolvedBinding) Descriptor() ([]byte, []int) {
-	return file_policyd_v1_profiles_proto_rawDescGZIP(), []int{5}
+	return file_policyd_v1_profiles_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ResolvedBinding) GetName() string {
@@ -564,7 +680,7 @@ type MissingRight struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the layer.
 	Layer string `protobuf:"bytes,1,opt,name=layer,proto3" json:"layer,omitempty"`
-	// "fs", "net", "scope", "quiet", "log".
+	// "fs", "net", "scope", "quiet", "log"; "smack" for the label of a container.
 	Kind string `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
 	// Name of the right or flag.
 	Right string `protobuf:"bytes,3,opt,name=right,proto3" json:"right,omitempty"`
@@ -576,7 +692,7 @@ type MissingRight struct {
 
 func (x *MissingRight) Reset() {
 	*x = MissingRight{}
-	mi := &file_policyd_v1_profiles_proto_msgTypes[6]
+	mi := &file_policyd_v1_profiles_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -588,7 +704,7 @@ func (x *MissingRight) String() string {
 func (*MissingRight) ProtoMessage() {}
 
 func (x *MissingRight) ProtoReflect() protoreflect.Message {
-	mi := &file_policyd_v1_profiles_proto_msgTypes[6]
+	mi := &file_policyd_v1_profiles_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -601,7 +717,7 @@ func (x *MissingRight) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MissingRight.ProtoReflect.Descriptor instead.
 func (*MissingRight) Descriptor() ([]byte, []int) {
-	return file_policyd_v1_profiles_proto_rawDescGZIP(), []int{6}
+	return file_policyd_v1_profiles_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *MissingRight) GetLayer() string {
@@ -655,7 +771,7 @@ type Origin struct {
 
 func (x *Origin) Reset() {
 	*x = Origin{}
-	mi := &file_policyd_v1_profiles_proto_msgTypes[7]
+	mi := &file_policyd_v1_profiles_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -667,7 +783,7 @@ func (x *Origin) String() string {
 func (*Origin) ProtoMessage() {}
 
 func (x *Origin) ProtoReflect() protoreflect.Message {
-	mi := &file_policyd_v1_profiles_proto_msgTypes[7]
+	mi := &file_policyd_v1_profiles_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -680,7 +796,7 @@ func (x *Origin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Origin.ProtoReflect.Descriptor instead.
 func (*Origin) Descriptor() ([]byte, []int) {
-	return file_policyd_v1_profiles_proto_rawDescGZIP(), []int{7}
+	return file_policyd_v1_profiles_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Origin) GetTable() Origin_Table {
@@ -761,7 +877,7 @@ type LayerPlace struct {
 
 func (x *LayerPlace) Reset() {
 	*x = LayerPlace{}
-	mi := &file_policyd_v1_profiles_proto_msgTypes[8]
+	mi := &file_policyd_v1_profiles_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -773,7 +889,7 @@ func (x *LayerPlace) String() string {
 func (*LayerPlace) ProtoMessage() {}
 
 func (x *LayerPlace) ProtoReflect() protoreflect.Message {
-	mi := &file_policyd_v1_profiles_proto_msgTypes[8]
+	mi := &file_policyd_v1_profiles_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -786,7 +902,7 @@ func (x *LayerPlace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LayerPlace.ProtoReflect.Descriptor instead.
 func (*LayerPlace) Descriptor() ([]byte, []int) {
-	return file_policyd_v1_profiles_proto_rawDescGZIP(), []int{8}
+	return file_policyd_v1_profiles_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *LayerPlace) GetFile() string {
@@ -833,7 +949,7 @@ const file_policyd_v1_profiles_proto_rawDesc = "" +
 	"\bworkload\x18\x05 \x01(\v2\x14.policyd.v1.WorkloadR\bworkload\x1a=\n" +
 	"\x0fParametersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x90\x03\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xae\x03\n" +
 	"\bWorkload\x12\x14\n" +
 	"\x05image\x18\x01 \x01(\tR\x05image\x12G\n" +
 	"\vannotations\x18\x02 \x03(\v2%.policyd.v1.Workload.AnnotationsEntryR\vannotations\x128\n" +
@@ -842,14 +958,15 @@ const file_policyd_v1_profiles_proto_rawDesc = "" +
 	"\x04unit\x18\x05 \x01(\tR\x04unit\x12\x15\n" +
 	"\x03uid\x18\x06 \x01(\rH\x00R\x03uid\x88\x01\x01\x12\x1f\n" +
 	"\vsmack_label\x18\a \x01(\tR\n" +
-	"smackLabel\x1a>\n" +
+	"smackLabel\x12\x1c\n" +
+	"\tcontainer\x18\b \x01(\tR\tcontainer\x1a>\n" +
 	"\x10AnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x06\n" +
-	"\x04_uid\"\xe2\x02\n" +
+	"\x04_uid\"\xa4\x03\n" +
 	"\x12GetProfileResponse\x12!\n" +
 	"\fnot_modified\x18\x01 \x01(\bR\vnotModified\x12\x18\n" +
 	"\aprofile\x18\x02 \x01(\fR\aprofile\x12%\n" +
@@ -858,9 +975,14 @@ const file_policyd_v1_profiles_proto_rawDesc = "" +
 	"\amissing\x18\x05 \x03(\v2\x18.policyd.v1.MissingRightR\amissing\x12,\n" +
 	"\aorigins\x18\x06 \x03(\v2\x12.policyd.v1.OriginR\aorigins\x129\n" +
 	"\flayer_places\x18\a \x03(\v2\x16.policyd.v1.LayerPlaceR\vlayerPlaces\x12\x18\n" +
-	"\abinding\x18\b \x01(\tR\abinding\"B\n" +
+	"\abinding\x18\b \x01(\tR\abinding\x12\x1f\n" +
+	"\vsmack_label\x18\t \x01(\tR\n" +
+	"smackLabel\x12\x1f\n" +
+	"\vsmack_error\x18\n" +
+	" \x01(\tR\n" +
+	"smackError\"B\n" +
 	"\x0eResolveRequest\x120\n" +
-	"\bworkload\x18\x01 \x01(\v2\x14.policyd.v1.WorkloadR\bworkload\"\xb7\x02\n" +
+	"\bworkload\x18\x01 \x01(\v2\x14.policyd.v1.WorkloadR\bworkload\"\xe1\x02\n" +
 	"\x0fResolveResponse\x12\x16\n" +
 	"\x06policy\x18\x01 \x01(\tR\x06policy\x12K\n" +
 	"\n" +
@@ -868,10 +990,17 @@ const file_policyd_v1_profiles_proto_rawDesc = "" +
 	"parameters\x121\n" +
 	"\aversion\x18\x03 \x01(\v2\x17.policyd.v1.VersionInfoR\aversion\x125\n" +
 	"\amatches\x18\x04 \x03(\v2\x1b.policyd.v1.ResolvedBindingR\amatches\x12\x16\n" +
-	"\x06hidden\x18\x05 \x01(\rR\x06hidden\x1a=\n" +
+	"\x06hidden\x18\x05 \x01(\rR\x06hidden\x12(\n" +
+	"\x04near\x18\x06 \x03(\v2\x14.policyd.v1.NearMissR\x04near\x1a=\n" +
 	"\x0fParametersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x83\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"|\n" +
+	"\bNearMiss\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\x04R\aversion\x12\x16\n" +
+	"\x06policy\x18\x03 \x01(\tR\x06policy\x12\x12\n" +
+	"\x04rule\x18\x04 \x01(\tR\x04rule\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\"\x83\x01\n" +
 	"\x0fResolvedBinding\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x12\x16\n" +
@@ -921,7 +1050,7 @@ func file_policyd_v1_profiles_proto_rawDescGZIP() []byte {
 }
 
 var file_policyd_v1_profiles_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_policyd_v1_profiles_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_policyd_v1_profiles_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_policyd_v1_profiles_proto_goTypes = []any{
 	(Origin_Table)(0),          // 0: policyd.v1.Origin.Table
 	(*GetProfileRequest)(nil),  // 1: policyd.v1.GetProfileRequest
@@ -929,39 +1058,41 @@ var file_policyd_v1_profiles_proto_goTypes = []any{
 	(*GetProfileResponse)(nil), // 3: policyd.v1.GetProfileResponse
 	(*ResolveRequest)(nil),     // 4: policyd.v1.ResolveRequest
 	(*ResolveResponse)(nil),    // 5: policyd.v1.ResolveResponse
-	(*ResolvedBinding)(nil),    // 6: policyd.v1.ResolvedBinding
-	(*MissingRight)(nil),       // 7: policyd.v1.MissingRight
-	(*Origin)(nil),             // 8: policyd.v1.Origin
-	(*LayerPlace)(nil),         // 9: policyd.v1.LayerPlace
-	nil,                        // 10: policyd.v1.GetProfileRequest.ParametersEntry
-	nil,                        // 11: policyd.v1.Workload.AnnotationsEntry
-	nil,                        // 12: policyd.v1.Workload.LabelsEntry
-	nil,                        // 13: policyd.v1.ResolveResponse.ParametersEntry
-	(*VersionInfo)(nil),        // 14: policyd.v1.VersionInfo
+	(*NearMiss)(nil),           // 6: policyd.v1.NearMiss
+	(*ResolvedBinding)(nil),    // 7: policyd.v1.ResolvedBinding
+	(*MissingRight)(nil),       // 8: policyd.v1.MissingRight
+	(*Origin)(nil),             // 9: policyd.v1.Origin
+	(*LayerPlace)(nil),         // 10: policyd.v1.LayerPlace
+	nil,                        // 11: policyd.v1.GetProfileRequest.ParametersEntry
+	nil,                        // 12: policyd.v1.Workload.AnnotationsEntry
+	nil,                        // 13: policyd.v1.Workload.LabelsEntry
+	nil,                        // 14: policyd.v1.ResolveResponse.ParametersEntry
+	(*VersionInfo)(nil),        // 15: policyd.v1.VersionInfo
 }
 var file_policyd_v1_profiles_proto_depIdxs = []int32{
-	10, // 0: policyd.v1.GetProfileRequest.parameters:type_name -> policyd.v1.GetProfileRequest.ParametersEntry
+	11, // 0: policyd.v1.GetProfileRequest.parameters:type_name -> policyd.v1.GetProfileRequest.ParametersEntry
 	2,  // 1: policyd.v1.GetProfileRequest.workload:type_name -> policyd.v1.Workload
-	11, // 2: policyd.v1.Workload.annotations:type_name -> policyd.v1.Workload.AnnotationsEntry
-	12, // 3: policyd.v1.Workload.labels:type_name -> policyd.v1.Workload.LabelsEntry
-	14, // 4: policyd.v1.GetProfileResponse.version:type_name -> policyd.v1.VersionInfo
-	7,  // 5: policyd.v1.GetProfileResponse.missing:type_name -> policyd.v1.MissingRight
-	8,  // 6: policyd.v1.GetProfileResponse.origins:type_name -> policyd.v1.Origin
-	9,  // 7: policyd.v1.GetProfileResponse.layer_places:type_name -> policyd.v1.LayerPlace
+	12, // 2: policyd.v1.Workload.annotations:type_name -> policyd.v1.Workload.AnnotationsEntry
+	13, // 3: policyd.v1.Workload.labels:type_name -> policyd.v1.Workload.LabelsEntry
+	15, // 4: policyd.v1.GetProfileResponse.version:type_name -> policyd.v1.VersionInfo
+	8,  // 5: policyd.v1.GetProfileResponse.missing:type_name -> policyd.v1.MissingRight
+	9,  // 6: policyd.v1.GetProfileResponse.origins:type_name -> policyd.v1.Origin
+	10, // 7: policyd.v1.GetProfileResponse.layer_places:type_name -> policyd.v1.LayerPlace
 	2,  // 8: policyd.v1.ResolveRequest.workload:type_name -> policyd.v1.Workload
-	13, // 9: policyd.v1.ResolveResponse.parameters:type_name -> policyd.v1.ResolveResponse.ParametersEntry
-	14, // 10: policyd.v1.ResolveResponse.version:type_name -> policyd.v1.VersionInfo
-	6,  // 11: policyd.v1.ResolveResponse.matches:type_name -> policyd.v1.ResolvedBinding
-	0,  // 12: policyd.v1.Origin.table:type_name -> policyd.v1.Origin.Table
-	1,  // 13: policyd.v1.ProfileService.GetProfile:input_type -> policyd.v1.GetProfileRequest
-	4,  // 14: policyd.v1.ProfileService.Resolve:input_type -> policyd.v1.ResolveRequest
-	3,  // 15: policyd.v1.ProfileService.GetProfile:output_type -> policyd.v1.GetProfileResponse
-	5,  // 16: policyd.v1.ProfileService.Resolve:output_type -> policyd.v1.ResolveResponse
-	15, // [15:17] is the sub-list for method output_type
-	13, // [13:15] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	14, // 9: policyd.v1.ResolveResponse.parameters:type_name -> policyd.v1.ResolveResponse.ParametersEntry
+	15, // 10: policyd.v1.ResolveResponse.version:type_name -> policyd.v1.VersionInfo
+	7,  // 11: policyd.v1.ResolveResponse.matches:type_name -> policyd.v1.ResolvedBinding
+	6,  // 12: policyd.v1.ResolveResponse.near:type_name -> policyd.v1.NearMiss
+	0,  // 13: policyd.v1.Origin.table:type_name -> policyd.v1.Origin.Table
+	1,  // 14: policyd.v1.ProfileService.GetProfile:input_type -> policyd.v1.GetProfileRequest
+	4,  // 15: policyd.v1.ProfileService.Resolve:input_type -> policyd.v1.ResolveRequest
+	3,  // 16: policyd.v1.ProfileService.GetProfile:output_type -> policyd.v1.GetProfileResponse
+	5,  // 17: policyd.v1.ProfileService.Resolve:output_type -> policyd.v1.ResolveResponse
+	16, // [16:18] is the sub-list for method output_type
+	14, // [14:16] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_policyd_v1_profiles_proto_init() }
@@ -977,7 +1108,7 @@ func file_policyd_v1_profiles_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_policyd_v1_profiles_proto_rawDesc), len(file_policyd_v1_profiles_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   13,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
