@@ -27,6 +27,8 @@ var (
 	ErrVersionMismatch = errors.New("version is not the expected one")
 	// ErrReferenced: a document that something refers to cannot be deleted.
 	ErrReferenced = errors.New("still referred to")
+	// ErrFleet: the document comes from the fleet's channel and is not changed on this host.
+	ErrFleet = errors.New("it comes from the fleet's channel")
 	// ErrDeleted: the document was deleted; its history is kept.
 	ErrDeleted = errors.New("deleted")
 	// ErrRequestReused: a request id was used before for another request.
@@ -111,4 +113,26 @@ var (
 	ErrStoreNewer = errors.New("store was written by a newer policyd")
 	// ErrShutdown: the daemon is stopping.
 	ErrShutdown = errors.New("policyd is stopping")
+)
+
+// What a fleet sends is not believed. The node keeps what it has.
+var (
+	// ErrWrongType: a signed text is of another type than the one looked for.
+	ErrWrongType = errors.New("signed text is of another type")
+	// ErrWrongFleet: a signed text is of another fleet.
+	ErrWrongFleet = errors.New("signed text is of another fleet")
+	// ErrWrongChannel: a signed pointer is of another channel.
+	ErrWrongChannel = errors.New("signed pointer is of another channel")
+	// ErrTooFewSignatures: fewer of the trusted keys have signed than must.
+	ErrTooFewSignatures = errors.New("too few signatures of trusted keys")
+	// ErrTampered: a signature does not fit its text, or bytes do not fit their digest.
+	ErrTampered = errors.New("changed after it was signed")
+	// ErrOlderSequence: a pointer's sequence number is not above the one the node has.
+	ErrOlderSequence = errors.New("pointer is older than the one in force")
+	// ErrExpired: a pointer is past its not_after. What is in force stays in force and is called stale.
+	ErrExpired = errors.New("pointer has expired")
+	// ErrHalted: a person, or a gate, has halted the rollout.
+	ErrHalted = errors.New("rollout is halted")
+	// ErrFromChannel: the policy comes from the fleet's channel and is not changed on the node.
+	ErrFromChannel = errors.New("policy comes from the fleet and is not changed here")
 )

@@ -34,6 +34,7 @@ var codeTable = []codeRow{
 	{errs.ErrNoDescriptors, codes.ResourceExhausted, "NO_DESCRIPTORS"},
 	{errs.ErrRequestReused, codes.InvalidArgument, "REQUEST_ID_REUSED"},
 	{errs.ErrVersionMismatch, codes.Aborted, "VERSION_MISMATCH"},
+	{errs.ErrFleet, codes.FailedPrecondition, "FROM_FLEET"},
 	{errs.ErrReferenced, codes.FailedPrecondition, "REFERENCED"},
 	{errs.ErrDeleted, codes.NotFound, "DELETED"},
 	{errs.ErrNoBinding, codes.NotFound, "NO_BINDING"},
@@ -61,6 +62,16 @@ var codeTable = []codeRow{
 
 	{errs.ErrProgramNotFound, codes.NotFound, "PROGRAM_NOT_FOUND"},
 	{errs.ErrProgramRefused, codes.FailedPrecondition, "PROGRAM_REFUSED"},
+
+	{errs.ErrWrongType, codes.FailedPrecondition, "WRONG_TYPE"},
+	{errs.ErrWrongFleet, codes.FailedPrecondition, "WRONG_FLEET"},
+	{errs.ErrWrongChannel, codes.FailedPrecondition, "WRONG_CHANNEL"},
+	{errs.ErrTooFewSignatures, codes.FailedPrecondition, "TOO_FEW_SIGNATURES"},
+	{errs.ErrTampered, codes.DataLoss, "TAMPERED"},
+	{errs.ErrOlderSequence, codes.FailedPrecondition, "OLDER_SEQUENCE"},
+	{errs.ErrExpired, codes.FailedPrecondition, "EXPIRED"},
+	{errs.ErrHalted, codes.FailedPrecondition, "HALTED"},
+	{errs.ErrFromChannel, codes.FailedPrecondition, "FROM_CHANNEL"},
 
 	{errs.ErrStoreLocked, codes.Unavailable, "STORE_LOCKED"},
 	{errs.ErrStoreCorrupt, codes.DataLoss, "STORE_CORRUPT"},
