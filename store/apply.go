@@ -15,8 +15,8 @@ import (
 // Apply stores documents as new versions, all or none, in one transaction. A document whose digest is that of its
 // newest version makes no new one. Results are in the order of puts.
 //
-// Errors wrap errs.ErrInvalid, errs.ErrVersionMismatch, errs.ErrRequestReused or one of the store's; for a Binding whose
-// policy is not there errs.ErrNotFound or errs.ErrDeleted.
+// Errors wrap errs.ErrInvalid, errs.ErrVersionMismatch, errs.ErrRequestReused, errs.ErrFleet or one of the store's; for a Binding
+// whose policy is not there errs.ErrNotFound or errs.ErrDeleted.
 func (s *Store) Apply(ctx context.Context, a Actor, puts []Put) ([]Applied, error) {
 	if err := checkPuts(puts); err != nil {
 		return nil, err
@@ -66,9 +66,10 @@ func checkPuts(puts []Put) error {
 	return nil
 }
 
-func (t *wtx) apply(a Actor, puts []Put) (*apiv1.ApplyResponse, error) {
+// applicable gives the heads of what puts are to follow, or the reason why one of them may not.
+func (t *wtx) applicable(puts []Put) ([]*apiv1.VersionInfo, error) {
 	heads := make([]*apiv1.VersionInfo, len(puts))
-	for i, p := range puts { // all refusals before the first write
+	for i, p := range puts {
 		head, err := headOf(t.tx, p.Kind, p.Name)
 		if err != nil {
 			return nil, err
@@ -83,7 +84,15 @@ func (t *wtx) apply(a Actor, puts []Put) (*apiv1.ApplyResponse, error) {
 		}
 		heads[i] = head
 	}
-	if err := t.checkBound(puts); err != nil {
+	return heads, t.checkBound(puts)
+}
+
+func (t *wtx) apply(a Actor, puts []Put) (*apiv1.ApplyResponse, error) {
+	if err := t.checkFleetPuts(puts); err != nil {
+		return nil, err
+	}
+	heads, err := t.applicable(puts) // all refusals before the first write
+	if err != nil {
 		return nil, err
 	}
 	answer := &apiv1.ApplyResponse{}
@@ -94,7 +103,6 @@ func (t *wtx) apply(a Actor, puts []Put) (*apiv1.ApplyResponse, error) {
 			if !alive(info) {
 				outcome = apiv1.ApplyResponse_OUTCOME_CREATED
 			}
-			var err error
 			if info, err = t.addVersion(a, info, p); err != nil {
 				return nil, err
 			}
@@ -240,10 +248,10 @@ func (s *Store) Rollback(ctx context.Context, a Actor, kind, name string, to uin
 		if a.Message == "" {
 			a.Message = fmt.Sprintf("rollback to version %d", to)
 		}
-		put := Put{
-			Kind: kind, Name: name, Resource: old.GetResource(), Source: old.GetSource(), SourceName: old.GetSourceName(), SourceLine: old.GetSourceLine(),
-			Digest: old.GetInfo().GetDigest(), Pins: old.GetInfo().GetPins(),
+		if err := checkFleet(t.tx, kind, name, false); err != nil {
+			return nil, err
 		}
+		put := putOf(old)
 		if err := t.checkBound([]Put{put}); err != nil {
 			return nil, err
 		}
@@ -253,6 +261,15 @@ func (s *Store) Rollback(ctx context.Context, a Actor, kind, name string, to uin
 		}
 		return info, t.log(event(EventRollback, a, subject(info), map[string]string{"to": fmt.Sprint(to), "digest": info.GetDigest()}))
 	})
+}
+
+// putOf is a stored version to be stored again.
+func putOf(v *apiv1.Version) Put {
+	return Put{
+		Kind: v.GetInfo().GetKind(), Name: v.GetInfo().GetName(), Resource: v.GetResource(),
+		Source: v.GetSource(), SourceName: v.GetSourceName(), SourceLine: v.GetSourceLine(),
+		Digest: v.GetInfo().GetDigest(), Pins: v.GetInfo().GetPins(),
+	}
 }
 
 // updateInfo is update for changes that answer with one version, remembered by request id.

@@ -97,7 +97,7 @@ func checkTx(ctx context.Context, tx *bolt.Tx) (problems []string, entries uint6
 	if entries, head, err = c.chain(); err != nil {
 		return nil, 0, "", err
 	}
-	for _, step := range []func() error{c.documents, c.pins, c.requests, c.profiles, c.sandboxes, c.smack, c.bindings} {
+	for _, step := range []func() error{c.documents, c.pins, c.requests, c.profiles, c.sandboxes, c.smack, c.bindings, c.fleet} {
 		if err := step(); err != nil {
 			return nil, 0, "", err
 		}

@@ -15,13 +15,14 @@ import (
 const childVariable = "POLICYD_STORE_TEST_CHILD"
 
 var children = map[string]func(args []string) error{
-	"apply-forever": childApplyForever,
-	"hold":          childHold,
-	"disk-full":     childDiskFull,
-	"file-limit":    childFileLimit,
-	"read-only":     childReadOnly,
-	"inject":        childInject,
-	"power-loss":    childPowerLoss,
+	"apply-forever":   childApplyForever,
+	"hold":            childHold,
+	"disk-full":       childDiskFull,
+	"file-limit":      childFileLimit,
+	"read-only":       childReadOnly,
+	"inject":          childInject,
+	"power-loss":      childPowerLoss,
+	"activate-killed": childActivateKilled,
 }
 
 func TestMain(m *testing.M) {

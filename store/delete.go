@@ -17,7 +17,7 @@ import (
 // history too (also of a document deleted before), and still no number is given twice.
 //
 // Errors wrap errs.ErrReferenced while the newest version of another document includes the fragment, or a sandbox of
-// the policy is alive, a Binding names it, or the host's smackfs holds it; errs.ErrNotFound, errs.ErrDeleted, errs.ErrVersionMismatch.
+// the policy is alive, a Binding names it, or the host's smackfs holds it; errs.ErrNotFound, errs.ErrDeleted, errs.ErrVersionMismatch; errs.ErrFleet.
 func (s *Store) Delete(ctx context.Context, a Actor, kind, name string, expect *uint64, purge bool) error {
 	if err := CheckName(kind, name); err != nil {
 		return err
@@ -42,6 +42,9 @@ func (t *wtx) delete(a Actor, kind, name string, expect *uint64, purge bool) err
 	newest := proto.CloneOf(head)
 	newest.Deleted = false // of what was deleted, the number that its history ends with is expected
 	if err := checkExpect(newest, kind, name, expect); err != nil {
+		return err
+	}
+	if err := checkFleet(t.tx, kind, name, true); err != nil {
 		return err
 	}
 	users, err := usersOf(t.tx, kind, name)
@@ -139,19 +142,22 @@ func isPinned(tx *bolt.Tx, digest string) bool {
 }
 
 // GC removes versions that nothing needs: older than the newest Options.KeepVersions of their document, without a tag,
-// recorded by no sandbox, not in the host's smackfs, and (fragments) pinned by no version. It returns how many.
+// recorded by no sandbox, not in the host's smackfs or the fleet's bundle, and (fragments) pinned by no version. It returns how many.
 func (s *Store) GC(ctx context.Context, a Actor) (removed int, err error) {
 	err = s.update(ctx, func(t *wtx) error {
 		removed = 0
+		ofFleet, err := versionsOfFleet(t.tx)
+		if err != nil {
+			return err
+		}
 		for _, kind := range kinds {
 			needed := func(*apiv1.VersionInfo) bool { return false }
 			if kind.needed != nil {
-				var err error
 				if needed, err = kind.needed(t.tx); err != nil {
 					return err
 				}
 			}
-			victims, err := gcVictims(t.tx, kind.name, uint64(s.options.KeepVersions), needed)
+			victims, err := gcVictims(t.tx, kind.name, uint64(s.options.KeepVersions), func(info *apiv1.VersionInfo) bool { return needed(info) || ofFleet(info) })
 			if err != nil {
 				return err
 			}

@@ -46,6 +46,11 @@
 //	 └── <id>                           : Sandbox
 //	smack                                                since schema 3
 //	 └── state                          : SmackState       what is assigned, what policyd put into the kernel
+//	fleet                                                since schema 4
+//	 ├── state                          : FleetState       the channel that is followed, the cursor in it
+//	 └── bundle 0x00 <digest>           : bundle's bytes   the one in force and the one before it
+//	fleet_documents                                      since schema 4
+//	 └── <kind> 0x00 <name>             : FleetDocument    what the bundle in force holds
 //	log
 //	 └── <seq>                          : Event            append-only, chained by hash (log.go)
 //

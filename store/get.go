@@ -282,6 +282,9 @@ func (s *Store) History(kind, name string, before uint64, limit int) (infos []*a
 			}
 			info.Deleted = head.GetDeleted()
 			info.Tags = slices.Clone(tags[info.GetNumber()])
+			if info.Origin, err = originOf(tx, info); err != nil {
+				return err
+			}
 			infos = append(infos, info)
 		}
 		return nil

@@ -65,4 +65,5 @@ func fillGolden(t *testing.T, s *Store) {
 	if err := s.SetSmackState(t.Context(), &apiv1.SmackState{Policy: "platform", Version: 1, Owned: []byte("rules"), BootId: "boot"}); err != nil {
 		t.Fatal(err)
 	}
+	mustActivate(t, s, 7, "one", nil, policy("of-fleet", "one"))
 }

@@ -32,6 +32,11 @@ const (
 	EventSmackLoad   = "smack_load"
 	EventSmackUnload = "smack_unload"
 	EventSmackRevoke = "smack_revoke"
+
+	EventFleetActivate = "fleet_activate"
+	EventFleetRefuse   = "fleet_refuse"
+	EventFleetFail     = "fleet_fail"
+	EventFleetLeave    = "fleet_leave"
 )
 
 // canonicalEvent is what an entry's hash is taken over, after the hash of the entry before it:

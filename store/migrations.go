@@ -26,6 +26,13 @@ var migrations = []migration{
 		_, err := t.tx.CreateBucket(bucketKeySmack)
 		return err
 	}},
+	{4, "policies of a fleet's channel are kept with the bundle they came in", func(t *wtx) error {
+		if _, err := t.tx.CreateBucket(bucketKeyFleet); err != nil {
+			return err
+		}
+		_, err := t.tx.CreateBucket(bucketKeyFleetDocuments)
+		return err
+	}},
 }
 
 // migrateDigests lists the versions of schema 1 by digest.

@@ -113,6 +113,27 @@ func TestMigrateSchema2(t *testing.T) {
 	wholeFile(t, path)
 }
 
+func TestMigrateSchema3(t *testing.T) {
+	path := copyGolden(t, "schema-3.db")
+	wholeFile(t, path) // an old store is checked as it is
+	s := openAt(t, path, Options{})
+	wholeFile(t, path+".schema-3")
+	if st, err := s.FleetState(); err != nil || !proto.Equal(st, &apiv1.FleetState{}) {
+		t.Errorf("state of the fleet: %v %v", st, err)
+	}
+	mustActivate(t, s, 1, "one", nil, policy("web", "of the fleet"))
+	if info, err := s.Info(KindLandlockPolicy, "web"); err != nil || info.GetNumber() != 5 || info.GetOrigin() != "stable@1" {
+		t.Errorf("after an activation: %v %v", info, err)
+	}
+	if st, err := s.SmackState(); err != nil || st.GetPolicy() != "platform" {
+		t.Errorf("state of smackfs: %v %v", st, err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	wholeFile(t, path)
+}
+
 func TestFailedMigrationChangesNothing(t *testing.T) {
 	path := copyGolden(t, "schema-1.db")
 	before, _ := os.ReadFile(path)

@@ -11,7 +11,7 @@ import (
 )
 
 // schemaVersion is the version of the layout in the package comment that this code writes.
-const schemaVersion = 3
+const schemaVersion = 4
 
 // Names of the layout in the package comment.
 var (
@@ -29,6 +29,8 @@ var (
 	bucketKeyProfilesOrder  = []byte("profiles_order")   // which of them is the oldest
 	bucketKeySandboxes      = []byte("sandboxes")        // sandboxes by id
 	bucketKeySmack          = []byte("smack")            // the host's smackfs
+	bucketKeyFleet          = []byte("fleet")            // the fleet's channel, its bundles
+	bucketKeyFleetDocuments = []byte("fleet_documents")  // what the bundle in force holds
 	bucketKeyLog            = []byte("log")              // the chained log
 
 	keySchema  = []byte("schema")
@@ -57,6 +59,8 @@ var topBuckets = []struct {
 	{bucketKeyLog, false, 1},
 	{bucketKeyDigests, true, 2},
 	{bucketKeySmack, false, 3},
+	{bucketKeyFleet, false, 4},
+	{bucketKeyFleetDocuments, false, 4},
 }
 
 // initSchema makes the layout in an empty database.

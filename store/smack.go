@@ -38,21 +38,25 @@ func (s *Store) SmackState() (st *apiv1.SmackState, err error) {
 // SetSmackState replaces what is kept of the host's smackfs, and appends events in the same transaction. The versions it
 // names must be there: errors wrap errs.ErrNotFound, errs.ErrDeleted or one of the store's.
 func (s *Store) SetSmackState(ctx context.Context, st *apiv1.SmackState, events ...*apiv1.Event) error {
-	payload, err := marshal(st)
-	if err != nil {
-		return fmt.Errorf("%w: state of smackfs: %w", errs.ErrInvalid, err)
-	}
 	return s.update(ctx, func(t *wtx) error {
-		for _, ref := range smackRefs(st) {
-			if _, err := resolve(t.tx, KindSmackPolicy, ref); err != nil {
-				return err
-			}
-		}
-		if err := t.put(t.bucket(bucketKeySmack), keySmackState, payload); err != nil {
+		if err := t.putSmackState(st); err != nil {
 			return err
 		}
 		return t.log(cloneEvents(events)...)
 	})
+}
+
+func (t *wtx) putSmackState(st *apiv1.SmackState) error {
+	payload, err := marshal(st)
+	if err != nil {
+		return fmt.Errorf("%w: state of smackfs: %w", errs.ErrInvalid, err)
+	}
+	for _, ref := range smackRefs(st) {
+		if _, err := resolve(t.tx, KindSmackPolicy, ref); err != nil {
+			return err
+		}
+	}
+	return t.put(t.bucket(bucketKeySmack), keySmackState, payload)
 }
 
 // smackRefs are the versions a state names.

@@ -34,10 +34,14 @@ func tagsOf(tx *bolt.Tx, kind, name string) (map[uint64][]string, error) {
 	return tags, nil
 }
 
-// addTags fills in the tags that point at a version.
+// addTags fills in the tags that point at a version, and whether it comes from the fleet's channel.
 func addTags(tx *bolt.Tx, info *apiv1.VersionInfo) error {
 	tags, err := tagsOf(tx, info.GetKind(), info.GetName())
+	if err != nil {
+		return err
+	}
 	info.Tags = tags[info.GetNumber()]
+	info.Origin, err = originOf(tx, info)
 	return err
 }
 
@@ -55,7 +59,7 @@ func tagOf(tx *bolt.Tx, kind, name, tag string) (uint64, error) {
 // SetTag points a tag at the version ref names, moving it when it is there, or removes it (ref is then the name alone).
 // expect is the number the tag points at now (nil: any; 0: there is no such tag). It returns the version the tag points
 // at, or pointed at. Errors wrap errs.ErrInvalid, errs.ErrNotFound, errs.ErrDeleted, errs.ErrVersionMismatch,
-// errs.ErrReferenced for a tag by which a Binding names its policy.
+// errs.ErrFleet, errs.ErrReferenced for a tag by which a Binding names its policy.
 func (s *Store) SetTag(ctx context.Context, a Actor, kind, ref, tag string, remove bool, expect *uint64) (*apiv1.VersionInfo, error) {
 	r, err := ParseRef(kind, ref)
 	if err != nil {
@@ -85,6 +89,9 @@ func (s *Store) SetTag(ctx context.Context, a Actor, kind, ref, tag string, remo
 		}
 		if old == info.GetNumber() && !remove {
 			return info, nil
+		}
+		if err := checkFleet(t.tx, kind, r.Name, false); err != nil {
+			return nil, err
 		}
 		if remove {
 			if err := t.checkTagUnbound(kind, r.Name, tag); err != nil {

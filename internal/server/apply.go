@@ -262,6 +262,9 @@ func about(err error, puts []store.Put) error {
 func (s *Server) foresee(puts []store.Put) ([]store.Applied, error) {
 	out := make([]store.Applied, 0, len(puts))
 	for _, p := range puts {
+		if err := s.store.CheckFleet(p.Kind, p.Name, false); err != nil {
+			return nil, err
+		}
 		info, err := s.store.Info(p.Kind, p.Name)
 		missing := errors.Is(err, errs.ErrNotFound) || errors.Is(err, errs.ErrDeleted)
 		if err != nil && !missing {

@@ -38,8 +38,11 @@ type FleetState struct {
 	Previous string `protobuf:"bytes,8,opt,name=previous,proto3" json:"previous,omitempty"`
 	// The cluster of etcd that was read last and its revision then. Another cluster, or an older revision, was restored
 	// from a backup: everything is read again.
-	ClusterId     uint64 `protobuf:"varint,9,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
-	Revision      int64  `protobuf:"varint,10,opt,name=revision,proto3" json:"revision,omitempty"`
+	ClusterId uint64 `protobuf:"varint,9,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	Revision  int64  `protobuf:"varint,10,opt,name=revision,proto3" json:"revision,omitempty"`
+	// The newest sequence number that was accepted of every channel ever followed, by "FLEET/CHANNEL": a host that comes
+	// back to a channel accepts no older pointer either.
+	Accepted      map[string]uint64 `protobuf:"bytes,11,rep,name=accepted,proto3" json:"accepted,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -142,6 +145,13 @@ func (x *FleetState) GetRevision() int64 {
 		return x.Revision
 	}
 	return 0
+}
+
+func (x *FleetState) GetAccepted() map[string]uint64 {
+	if x != nil {
+		return x.Accepted
+	}
+	return nil
 }
 
 // FleetDocument is a document that the bundle in force holds.
@@ -410,7 +420,7 @@ var File_policyd_v1_fleet_proto protoreflect.FileDescriptor
 const file_policyd_v1_fleet_proto_rawDesc = "" +
 	"\n" +
 	"\x16policyd/v1/fleet.proto\x12\n" +
-	"policyd.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb0\x02\n" +
+	"policyd.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xaf\x03\n" +
 	"\n" +
 	"FleetState\x12\x14\n" +
 	"\x05fleet\x18\x01 \x01(\tR\x05fleet\x12\x18\n" +
@@ -425,7 +435,11 @@ const file_policyd_v1_fleet_proto_rawDesc = "" +
 	"\n" +
 	"cluster_id\x18\t \x01(\x04R\tclusterId\x12\x1a\n" +
 	"\brevision\x18\n" +
-	" \x01(\x03R\brevision\"\x89\x01\n" +
+	" \x01(\x03R\brevision\x12@\n" +
+	"\baccepted\x18\v \x03(\v2$.policyd.v1.FleetState.AcceptedEntryR\baccepted\x1a;\n" +
+	"\rAcceptedEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\x89\x01\n" +
 	"\rFleetDocument\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
@@ -470,23 +484,25 @@ func file_policyd_v1_fleet_proto_rawDescGZIP() []byte {
 	return file_policyd_v1_fleet_proto_rawDescData
 }
 
-var file_policyd_v1_fleet_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
+var file_policyd_v1_fleet_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
 var file_policyd_v1_fleet_proto_goTypes = []any{
 	(*FleetState)(nil),            // 0: policyd.v1.FleetState
 	(*FleetDocument)(nil),         // 1: policyd.v1.FleetDocument
 	(*FleetStatus)(nil),           // 2: policyd.v1.FleetStatus
-	(*timestamppb.Timestamp)(nil), // 3: google.protobuf.Timestamp
+	nil,                           // 3: policyd.v1.FleetState.AcceptedEntry
+	(*timestamppb.Timestamp)(nil), // 4: google.protobuf.Timestamp
 }
 var file_policyd_v1_fleet_proto_depIdxs = []int32{
-	3, // 0: policyd.v1.FleetState.activated:type_name -> google.protobuf.Timestamp
-	3, // 1: policyd.v1.FleetStatus.since:type_name -> google.protobuf.Timestamp
-	3, // 2: policyd.v1.FleetStatus.synced:type_name -> google.protobuf.Timestamp
-	3, // 3: policyd.v1.FleetStatus.not_after:type_name -> google.protobuf.Timestamp
-	4, // [4:4] is the sub-list for method output_type
-	4, // [4:4] is the sub-list for method input_type
-	4, // [4:4] is the sub-list for extension type_name
-	4, // [4:4] is the sub-list for extension extendee
-	0, // [0:4] is the sub-list for field type_name
+	4, // 0: policyd.v1.FleetState.activated:type_name -> google.protobuf.Timestamp
+	3, // 1: policyd.v1.FleetState.accepted:type_name -> policyd.v1.FleetState.AcceptedEntry
+	4, // 2: policyd.v1.FleetStatus.since:type_name -> google.protobuf.Timestamp
+	4, // 3: policyd.v1.FleetStatus.synced:type_name -> google.protobuf.Timestamp
+	4, // 4: policyd.v1.FleetStatus.not_after:type_name -> google.protobuf.Timestamp
+	5, // [5:5] is the sub-list for method output_type
+	5, // [5:5] is the sub-list for method input_type
+	5, // [5:5] is the sub-list for extension type_name
+	5, // [5:5] is the sub-list for extension extendee
+	0, // [0:5] is the sub-list for field type_name
 }
 
 func init() { file_policyd_v1_fleet_proto_init() }
@@ -500,7 +516,7 @@ func file_policyd_v1_fleet_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_policyd_v1_fleet_proto_rawDesc), len(file_policyd_v1_fleet_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   3,
+			NumMessages:   4,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
