@@ -44,7 +44,7 @@ type Socket struct {
 type TCP struct {
 	// Listen is host:port.
 	Listen string
-	// Certificate and Key are PEM files of the server, ClientCA one of the authorities that sign clients.
+	// Certificate and Key are PEM files of the server, ClientCA one of the authorities that sign clients; see [File].
 	Certificate, Key, ClientCA string
 }
 

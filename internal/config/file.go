@@ -93,8 +93,8 @@ func (f *file) into(c *Config, v *validator) {
 			v.bad(at("tcp", "listen"), "%q is not host:port", t.Listen)
 		}
 		for _, p := range [][2]string{{"certificate", t.Certificate}, {"key", t.Key}, {"clientCA", t.ClientCA}} {
-			if !filepath.IsAbs(p[1]) {
-				v.bad(at("tcp", p[0]), "%q is not an absolute path", p[1])
+			if err := checkFile(p[1]); err != nil {
+				v.bad(at("tcp", p[0]), "%v", err)
 			}
 		}
 		c.TCP = &TCP{Listen: t.Listen, Certificate: t.Certificate, Key: t.Key, ClientCA: t.ClientCA}
