@@ -68,6 +68,8 @@ var mayImport = map[string][]string{
 	"enforce/landlock":     {"enforce/profile", "internal/errs"},
 	"enforce/spawn":        {"enforce/profile", "enforce/landlock", "internal/errs", "smack"},
 	"enforce/oci":          {"internal/errs"},
+	"enforce/unit":         {"enforce/profile", "internal/errs"},
+	"internal/units":       {"enforce", "internal/cli", "internal/errs", "internal/paths"},
 	"internal/containers":  {},
 	"store":                {"api", "internal/errs"},
 	"internal/binding":     {"api"},
@@ -145,6 +147,7 @@ func TestHeavyDependencies(t *testing.T) {
 		{"enforce/landlock", heavy},
 		{"enforce/spawn", heavy},
 		{"internal/containers", append([]string{"golang.org/", "github.com/", module + "/internal/errs"}, heavy...)},
+		{"enforce/unit", append([]string{"golang.org/", "github.com/"}, heavy...)},
 		{"enforce/oci", append([]string{"golang.org/", "github.com/"}, heavy...)},
 		{"store", []string{module + "/enforce", module + "/internal/server"}},
 	} {
