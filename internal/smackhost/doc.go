@@ -6,6 +6,7 @@
 //	load.go      a policy into the kernel
 //	mend.go      a change that was cut off is undone
 //	boot.go      the assigned policy at the start of policyd
+//	early.go     the same before there is a daemon, and what it hands over
 //	unload.go    what policyd loaded, out again; a subject revoked
 //	compare.go   the kernel beside the policy
 //	check.go     a decision with its reason and its places
