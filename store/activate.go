@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	apiv1 "policyd.dev/policyd/api/policyd/v1"
@@ -22,7 +23,8 @@ type Activation struct {
 	Puts []Put
 	// Overridable tells which of them this host may have its own version of. nil: none.
 	Overridable func(kind, name string) bool
-	// Smack, when not nil, replaces what is kept of the host's smackfs in the same transaction.
+	// Smack, when not nil, replaces what is kept of the host's smackfs in the same transaction. The numbers of versions
+	// that it names of the bundle's documents are filled in.
 	Smack *apiv1.SmackState
 	// Events are appended to the log in the same transaction, before the activation's own.
 	Events []*apiv1.Event
@@ -92,7 +94,7 @@ func (t *wtx) activate(a Actor, act Activation) (*Activated, error) {
 		}
 	}
 	if act.Smack != nil {
-		if err := t.putSmackState(act.Smack); err != nil {
+		if err := t.putSmackState(numberSmack(act.Smack, done.Documents)); err != nil {
 			return nil, err
 		}
 	}
@@ -109,6 +111,23 @@ func (t *wtx) activate(a Actor, act Activation) (*Activated, error) {
 		"fleet": next.GetFleet(), "seq": fmt.Sprint(next.GetActiveSeq()), "digest": next.GetDigest(), "previous": next.GetPrevious(),
 		"changed": fmt.Sprint(done.Changed), "removed": fmt.Sprint(done.Removed),
 	}))
+}
+
+// numberSmack gives a state with the numbers that documents have got.
+func numberSmack(st *apiv1.SmackState, documents []*apiv1.FleetDocument) *apiv1.SmackState {
+	st = proto.CloneOf(st)
+	for _, d := range documents {
+		if d.GetKind() != KindSmackPolicy {
+			continue
+		}
+		if st.GetPolicy() == d.GetName() {
+			st.Version = d.GetNumber()
+		}
+		if st.GetAssigned() == d.GetName() {
+			st.AssignedVersion = d.GetNumber()
+		}
+	}
+	return st
 }
 
 // activateOne makes p's content the newest of its document, unless this host has its own version and may keep it.

@@ -15,7 +15,7 @@ import (
 // Apply stores documents as new versions, all or none, in one transaction. A document whose digest is that of its
 // newest version makes no new one. Results are in the order of puts.
 //
-// Errors wrap errs.ErrInvalid, errs.ErrVersionMismatch, errs.ErrRequestReused, errs.ErrFleet or one of the store's; for a Binding
+// Errors wrap errs.ErrInvalid, errs.ErrVersionMismatch, errs.ErrRequestReused, errs.ErrFromChannel or one of the store's; for a Binding
 // whose policy is not there errs.ErrNotFound or errs.ErrDeleted.
 func (s *Store) Apply(ctx context.Context, a Actor, puts []Put) ([]Applied, error) {
 	if err := checkPuts(puts); err != nil {

@@ -17,7 +17,7 @@ import (
 // history too (also of a document deleted before), and still no number is given twice.
 //
 // Errors wrap errs.ErrReferenced while the newest version of another document includes the fragment, or a sandbox of
-// the policy is alive, a Binding names it, or the host's smackfs holds it; errs.ErrNotFound, errs.ErrDeleted, errs.ErrVersionMismatch; errs.ErrFleet.
+// the policy is alive, a Binding names it, or the host's smackfs holds it; errs.ErrNotFound, errs.ErrDeleted, errs.ErrVersionMismatch; errs.ErrFromChannel.
 func (s *Store) Delete(ctx context.Context, a Actor, kind, name string, expect *uint64, purge bool) error {
 	if err := CheckName(kind, name); err != nil {
 		return err

@@ -182,7 +182,7 @@ func (t *wtx) empty(top []byte) error {
 	return err
 }
 
-// CheckFleet tells whether this host may change a document, or with remove delete it. Errors wrap errs.ErrFleet.
+// CheckFleet tells whether this host may change a document, or with remove delete it. Errors wrap errs.ErrFromChannel.
 func (s *Store) CheckFleet(kind, name string, remove bool) error {
 	return s.view(func(tx *bolt.Tx) error { return checkFleet(tx, kind, name, remove) })
 }
@@ -198,7 +198,7 @@ func checkFleet(tx *bolt.Tx, kind, name string, remove bool) error {
 		return err
 	}
 	return fmt.Errorf("%w: %s/%s, of channel %s; publish a bundle that has it otherwise (policyctl fleet publish %s), or that lists it as overridable",
-		errs.ErrFleet, kind, name, st.GetChannel(), st.GetChannel())
+		errs.ErrFromChannel, kind, name, st.GetChannel(), st.GetChannel())
 }
 
 func (t *wtx) checkFleetPuts(puts []Put) error {

@@ -119,7 +119,7 @@ func TestNotEditable(t *testing.T) {
 		"dry run": func() error { return s.CheckFleet(KindLandlockPolicy, "web", false) },
 	}
 	for name, change := range changes {
-		if err := change(); !errors.Is(err, errs.ErrFleet) || !strings.Contains(err.Error(), "policyctl fleet publish stable") {
+		if err := change(); !errors.Is(err, errs.ErrFromChannel) || !strings.Contains(err.Error(), "policyctl fleet publish stable") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -149,7 +149,7 @@ func TestOverride(t *testing.T) {
 		t.Errorf("what was there is no override: %v %v", info, err)
 	}
 	mustApply(t, s, policy("web", "own"))
-	if err := s.Delete(t.Context(), alice, KindLandlockPolicy, "web", nil, false); !errors.Is(err, errs.ErrFleet) {
+	if err := s.Delete(t.Context(), alice, KindLandlockPolicy, "web", nil, false); !errors.Is(err, errs.ErrFromChannel) {
 		t.Errorf("delete: %v", err)
 	}
 	mustActivate(t, s, 2, "a", may, policy("web", "one"))
@@ -197,9 +197,9 @@ func TestActivationIsRefusedWhole(t *testing.T) {
 		"another version is expected":           {[]Put{policy("web", "two"), {Kind: KindFragment, Name: "f", Resource: fragment("f", "x").Resource, Digest: fragment("f", "x").Digest, Expect: &seven}}, errs.ErrVersionMismatch, nil},
 		"a document twice":                      {[]Put{policy("web", "two"), policy("web", "two")}, errs.ErrInvalid, nil},
 		"no digest":                             {[]Put{policy("web", "two")}, errs.ErrInvalid, func(a *Activation) { a.Digest = "" }},
-		"smackfs of a version that is not there": {
+		"smackfs of a policy that is not there": {
 			[]Put{policy("web", "two"), smackPolicy("platform", "two")}, errs.ErrNotFound,
-			func(a *Activation) { a.Smack = &apiv1.SmackState{Policy: "platform", Version: 9} },
+			func(a *Activation) { a.Smack = &apiv1.SmackState{Policy: "other", Version: 1} },
 		},
 	} {
 		act := activation(2, "b", nil, c.puts...)
@@ -221,7 +221,7 @@ func TestActivationIsRefusedWhole(t *testing.T) {
 	}
 	// With what it needs, smackfs's record moves in the same transaction.
 	act := activation(2, "b", nil, policy("web", "two"), smackPolicy("platform", "two"))
-	act.Smack = &apiv1.SmackState{Assigned: "platform", AssignedVersion: 2}
+	act.Smack = &apiv1.SmackState{Assigned: "platform"} // its number is found here
 	act.Events = []*apiv1.Event{{Type: EventSmackLoad, Subject: "platform@2"}}
 	if _, err := s.Activate(t.Context(), node, act); err != nil {
 		t.Fatal(err)

@@ -59,7 +59,7 @@ func tagOf(tx *bolt.Tx, kind, name, tag string) (uint64, error) {
 // SetTag points a tag at the version ref names, moving it when it is there, or removes it (ref is then the name alone).
 // expect is the number the tag points at now (nil: any; 0: there is no such tag). It returns the version the tag points
 // at, or pointed at. Errors wrap errs.ErrInvalid, errs.ErrNotFound, errs.ErrDeleted, errs.ErrVersionMismatch,
-// errs.ErrFleet, errs.ErrReferenced for a tag by which a Binding names its policy.
+// errs.ErrFromChannel, errs.ErrReferenced for a tag by which a Binding names its policy.
 func (s *Store) SetTag(ctx context.Context, a Actor, kind, ref, tag string, remove bool, expect *uint64) (*apiv1.VersionInfo, error) {
 	r, err := ParseRef(kind, ref)
 	if err != nil {

@@ -27,8 +27,6 @@ var (
 	ErrVersionMismatch = errors.New("version is not the expected one")
 	// ErrReferenced: a document that something refers to cannot be deleted.
 	ErrReferenced = errors.New("still referred to")
-	// ErrFleet: the document comes from the fleet's channel and is not changed on this host.
-	ErrFleet = errors.New("it comes from the fleet's channel")
 	// ErrDeleted: the document was deleted; its history is kept.
 	ErrDeleted = errors.New("deleted")
 	// ErrRequestReused: a request id was used before for another request.

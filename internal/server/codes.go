@@ -34,7 +34,6 @@ var codeTable = []codeRow{
 	{errs.ErrNoDescriptors, codes.ResourceExhausted, "NO_DESCRIPTORS"},
 	{errs.ErrRequestReused, codes.InvalidArgument, "REQUEST_ID_REUSED"},
 	{errs.ErrVersionMismatch, codes.Aborted, "VERSION_MISMATCH"},
-	{errs.ErrFleet, codes.FailedPrecondition, "FROM_FLEET"},
 	{errs.ErrReferenced, codes.FailedPrecondition, "REFERENCED"},
 	{errs.ErrDeleted, codes.NotFound, "DELETED"},
 	{errs.ErrNoBinding, codes.NotFound, "NO_BINDING"},

@@ -103,6 +103,12 @@ func (m *Manager) loadAssigned(ctx context.Context, fs smackfs.FS, r *record) er
 // Unload takes back what policyd loaded, and ends the assignment and that subjects stay revoked. Settings that have no value to go back to stay.
 // It gives how many rules went, and what stays.
 func (m *Manager) Unload(ctx context.Context, a store.Actor) (revoked int, warnings []string, err error) {
+	return m.UnloadWith(ctx, LoadOptions{Actor: a})
+}
+
+// UnloadWith is Unload with o's Actor and Commit.
+func (m *Manager) UnloadWith(ctx context.Context, o LoadOptions) (revoked int, warnings []string, err error) {
+	a := o.Actor
 	if err := m.take(ctx); err != nil {
 		return 0, nil, err
 	}
@@ -110,7 +116,7 @@ func (m *Manager) Unload(ctx context.Context, a store.Actor) (revoked int, warni
 	fs, err := m.cfg.Find()
 	if errors.Is(err, errs.ErrSmackNotBuilt) || errors.Is(err, errs.ErrSmackDisabled) {
 		// Such a kernel holds nothing; the assignment can go all the same.
-		return 0, nil, m.unassign(ctx, a)
+		return 0, nil, m.unassign(ctx, o)
 	}
 	if err != nil {
 		return 0, nil, err
@@ -125,7 +131,7 @@ func (m *Manager) Unload(ctx context.Context, a store.Actor) (revoked int, warni
 	done := r.changed()
 	done.Assigned, done.AssignedVersion, done.Adopt = "", 0, false
 	done.Policy, done.Version, done.Revoked = "", 0, nil
-	out, err := m.put(ctx, fs, r, target{rules: &smack.Set{}}, done, LoadOptions{}, func(out *outcome) *apiv1.Event {
+	out, err := m.put(ctx, fs, r, target{rules: &smack.Set{}}, done, LoadOptions{Commit: o.Commit}, func(out *outcome) *apiv1.Event {
 		return event(store.EventSmackUnload, a, unloaded(r), map[string]string{"changes": strconv.Itoa(out.rules.Changes.Len())})
 	})
 	if err != nil {
@@ -154,7 +160,7 @@ func unloaded(r *record) string {
 }
 
 // unassign ends the assignment where there is no kernel to change.
-func (m *Manager) unassign(ctx context.Context, a store.Actor) error {
+func (m *Manager) unassign(ctx context.Context, o LoadOptions) error {
 	r, err := m.read()
 	if err != nil {
 		return err
@@ -162,7 +168,11 @@ func (m *Manager) unassign(ctx context.Context, a store.Actor) error {
 	if r.GetAssigned() == "" && r.GetPolicy() == "" {
 		return fmt.Errorf("%w: no policy is loaded or assigned", errs.ErrNotFound)
 	}
-	if err := m.store(ctx, &apiv1.SmackState{}, event(store.EventSmackUnload, a, unloaded(r), nil)); err != nil {
+	commit := o.Commit
+	if commit == nil {
+		commit = func(ctx context.Context, st *apiv1.SmackState, e *apiv1.Event) error { return m.store(ctx, st, e) }
+	}
+	if err := commit(ctx, &apiv1.SmackState{}, event(store.EventSmackUnload, o.Actor, unloaded(r), nil)); err != nil {
 		return err
 	}
 	m.setFailed(nil)

@@ -28,6 +28,9 @@ type LoadOptions struct {
 	// Once leaves what is loaded at the next start as it was.
 	Once  bool
 	Actor store.Actor
+	// Commit, when not nil, stores the record and the event, with what else goes with them, in one transaction. When it
+	// fails the kernel is brought back to what it was. What it loads need not be stored before.
+	Commit func(ctx context.Context, done *apiv1.SmackState, e *apiv1.Event) error
 }
 
 // target is what the kernel is to hold.
@@ -140,7 +143,11 @@ func (m *Manager) put(ctx context.Context, fs smackfs.FS, r *record, t target, d
 		if done.Owned, err = encodeOwned(out.rules.Owned, out.settings.Owned); err == nil {
 			done.BootId = smackfs.BootID()
 			forgetIntent(done)
-			err = m.store(ctx, done, told(out))
+			if o.Commit != nil {
+				err = o.Commit(context.WithoutCancel(ctx), done, told(out))
+			} else {
+				err = m.store(ctx, done, told(out))
+			}
 		}
 	}
 	if err != nil && kept {
