@@ -20,6 +20,10 @@ type Document struct {
 // every error of the file; no document is returned then.
 func Parse(file string, src []byte) ([]*Document, error) { return parse(file, src, false) }
 
+// ParseBundled is Parse for the documents of a fleet's bundle, which carries the
+// shipped fragments (std/...) that its policies include.
+func ParseBundled(file string, src []byte) ([]*Document, error) { return parse(file, src, true) }
+
 // parse is Parse; shipped allows the names that are reserved.
 func parse(file string, src []byte, shipped bool) ([]*Document, error) {
 	e := &Errors{}
