@@ -1,0 +1,162 @@
+package ask
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+)
+
+// Field numbers of GetProfileRequest, Workload, GetProfileResponse, VersionInfo and MissingRight (api/policyd/v1).
+const (
+	requestRef, requestParameters, requestWorkload                                           = 1, 2, 5
+	workloadImage, workloadAnnotations, workloadLabels, workloadNamespace, workloadContainer = 1, 2, 3, 4, 8
+	responseProfile, responseDigest, responseVersion, responseMissing                        = 2, 3, 4, 5
+	responseBinding, responseSmackLabel, responseSmackError                                  = 8, 9, 10
+	versionName, versionNumber                                                               = 2, 3
+	missingLayer, missingKind, missingRight, missingABI                                      = 1, 2, 3, 4
+)
+
+// Wire types (protobuf's encoding).
+const (
+	varint, fixed64, bytesType, fixed32 = 0, 1, 2, 5
+)
+
+func (q *Question) encode() []byte {
+	b := appendText(nil, requestRef, q.Ref)
+	b = appendMap(b, requestParameters, q.Parameters)
+	if w := q.Workload; w != nil {
+		m := appendText(nil, workloadImage, w.Image)
+		m = appendMap(m, workloadAnnotations, w.Annotations)
+		m = appendMap(m, workloadLabels, w.Labels)
+		m = appendText(m, workloadNamespace, w.Namespace)
+		m = appendText(m, workloadContainer, w.Container)
+		b = appendField(b, requestWorkload, m)
+	}
+	return b
+}
+
+func appendField[T ~[]byte | ~string](b []byte, field uint64, v T) []byte {
+	b = binary.AppendUvarint(b, field<<3|bytesType)
+	b = binary.AppendUvarint(b, uint64(len(v)))
+	return append(b, v...)
+}
+
+// appendText leaves an empty text out, as protobuf does.
+func appendText(b []byte, field uint64, s string) []byte {
+	if s == "" {
+		return b
+	}
+	return appendField(b, field, s)
+}
+
+func appendMap(b []byte, field uint64, m map[string]string) []byte {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	for _, k := range keys {
+		b = appendField(b, field, appendField(appendField(nil, 1, k), 2, m[k]))
+	}
+	return b
+}
+
+func decode(b []byte) (*Answer, error) {
+	a := &Answer{}
+	var name string
+	var number uint64
+	err := fields(b, func(field uint64, text []byte, _ uint64) error {
+		switch field {
+		case responseProfile:
+			a.Profile = text
+		case responseDigest:
+			a.Digest = string(text)
+		case responseBinding:
+			a.Binding = string(text)
+		case responseSmackLabel:
+			a.SmackLabel = string(text)
+		case responseSmackError:
+			a.SmackError = string(text)
+		case responseVersion:
+			return fields(text, func(field uint64, text []byte, n uint64) error {
+				switch field {
+				case versionName:
+					name = string(text)
+				case versionNumber:
+					number = n
+				}
+				return nil
+			})
+		case responseMissing:
+			m, err := missing(text)
+			a.Missing = append(a.Missing, m)
+			return err
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	a.Version = fmt.Sprintf("%s@%d", name, number)
+	return a, nil
+}
+
+func missing(b []byte) (string, error) {
+	var layer, kind, right string
+	var abi uint64
+	err := fields(b, func(field uint64, text []byte, n uint64) error {
+		switch field {
+		case missingLayer:
+			layer = string(text)
+		case missingKind:
+			kind = string(text)
+		case missingRight:
+			right = string(text)
+		case missingABI:
+			abi = n
+		}
+		return nil
+	})
+	return fmt.Sprintf("%s %s of layer %s (Landlock ABI %d)", kind, right, layer, abi), err
+}
+
+// fields gives each field of a message: what is in it, or its number.
+func fields(b []byte, f func(field uint64, text []byte, n uint64) error) error {
+	for len(b) > 0 {
+		tag, n := binary.Uvarint(b)
+		if n <= 0 || tag>>3 == 0 {
+			return broken("a field without a number")
+		}
+		b = b[n:]
+		var text []byte
+		var v uint64
+		switch tag & 7 {
+		case varint, bytesType:
+			if v, n = binary.Uvarint(b); n <= 0 {
+				return broken("a number that is cut off")
+			}
+			b = b[n:]
+			if tag&7 == bytesType {
+				if v > uint64(len(b)) {
+					return broken("field %d is cut off", tag>>3)
+				}
+				text, b, v = b[:v:v], b[v:], 0
+			}
+		case fixed64, fixed32:
+			size := 8
+			if tag&7 == fixed32 {
+				size = 4
+			}
+			if len(b) < size {
+				return broken("field %d is cut off", tag>>3)
+			}
+			b = b[size:]
+		default:
+			return broken("field %d has type %d", tag>>3, tag&7)
+		}
+		if err := f(tag>>3, text, v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
