@@ -77,7 +77,7 @@ func (x LandlockStatus_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use LandlockStatus_State.Descriptor instead.
 func (LandlockStatus_State) EnumDescriptor() ([]byte, []int) {
-	return file_policyd_v1_admin_proto_rawDescGZIP(), []int{2, 0}
+	return file_policyd_v1_admin_proto_rawDescGZIP(), []int{3, 0}
 }
 
 type StatusRequest struct {
@@ -136,7 +136,8 @@ type StatusResponse struct {
 	Containment string `protobuf:"bytes,11,opt,name=containment,proto3" json:"containment,omitempty"`
 	Kernel      string `protobuf:"bytes,12,opt,name=kernel,proto3" json:"kernel,omitempty"`
 	// Of a host that follows a fleet's channel.
-	Fleet         *FleetStatus `protobuf:"bytes,13,opt,name=fleet,proto3" json:"fleet,omitempty"`
+	Fleet         *FleetStatus         `protobuf:"bytes,13,opt,name=fleet,proto3" json:"fleet,omitempty"`
+	Configuration *ConfigurationStatus `protobuf:"bytes,14,opt,name=configuration,proto3" json:"configuration,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -262,6 +263,85 @@ func (x *StatusResponse) GetFleet() *FleetStatus {
 	return nil
 }
 
+func (x *StatusResponse) GetConfiguration() *ConfigurationStatus {
+	if x != nil {
+		return x.Configuration
+	}
+	return nil
+}
+
+// ConfigurationStatus tells what became of the configuration file since the start.
+type ConfigurationStatus struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	File  string                 `protobuf:"bytes,1,opt,name=file,proto3" json:"file,omitempty"`
+	// When what is in effect was read.
+	Read *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=read,proto3" json:"read,omitempty"`
+	// Why the file as it was at the last reload is not in effect; "" when it is.
+	Error string `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
+	// Keys that the last reload found changed and that are read at the next start only, sorted.
+	Restart       []string `protobuf:"bytes,4,rep,name=restart,proto3" json:"restart,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConfigurationStatus) Reset() {
+	*x = ConfigurationStatus{}
+	mi := &file_policyd_v1_admin_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConfigurationStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConfigurationStatus) ProtoMessage() {}
+
+func (x *ConfigurationStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_policyd_v1_admin_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConfigurationStatus.ProtoReflect.Descriptor instead.
+func (*ConfigurationStatus) Descriptor() ([]byte, []int) {
+	return file_policyd_v1_admin_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *ConfigurationStatus) GetFile() string {
+	if x != nil {
+		return x.File
+	}
+	return ""
+}
+
+func (x *ConfigurationStatus) GetRead() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Read
+	}
+	return nil
+}
+
+func (x *ConfigurationStatus) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *ConfigurationStatus) GetRestart() []string {
+	if x != nil {
+		return x.Restart
+	}
+	return nil
+}
+
 type LandlockStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	State LandlockStatus_State   `protobuf:"varint,1,opt,name=state,proto3,enum=policyd.v1.LandlockStatus_State" json:"state,omitempty"`
@@ -275,7 +355,7 @@ type LandlockStatus struct {
 
 func (x *LandlockStatus) Reset() {
 	*x = LandlockStatus{}
-	mi := &file_policyd_v1_admin_proto_msgTypes[2]
+	mi := &file_policyd_v1_admin_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -287,7 +367,7 @@ func (x *LandlockStatus) String() string {
 func (*LandlockStatus) ProtoMessage() {}
 
 func (x *LandlockStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_policyd_v1_admin_proto_msgTypes[2]
+	mi := &file_policyd_v1_admin_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -300,7 +380,7 @@ func (x *LandlockStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LandlockStatus.ProtoReflect.Descriptor instead.
 func (*LandlockStatus) Descriptor() ([]byte, []int) {
-	return file_policyd_v1_admin_proto_rawDescGZIP(), []int{2}
+	return file_policyd_v1_admin_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *LandlockStatus) GetState() LandlockStatus_State {
@@ -353,7 +433,7 @@ type SmackStatus struct {
 
 func (x *SmackStatus) Reset() {
 	*x = SmackStatus{}
-	mi := &file_policyd_v1_admin_proto_msgTypes[3]
+	mi := &file_policyd_v1_admin_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -365,7 +445,7 @@ func (x *SmackStatus) String() string {
 func (*SmackStatus) ProtoMessage() {}
 
 func (x *SmackStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_policyd_v1_admin_proto_msgTypes[3]
+	mi := &file_policyd_v1_admin_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -378,7 +458,7 @@ func (x *SmackStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SmackStatus.ProtoReflect.Descriptor instead.
 func (*SmackStatus) Descriptor() ([]byte, []int) {
-	return file_policyd_v1_admin_proto_rawDescGZIP(), []int{3}
+	return file_policyd_v1_admin_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *SmackStatus) GetAvailable() bool {
@@ -469,7 +549,7 @@ type StoreStatus struct {
 
 func (x *StoreStatus) Reset() {
 	*x = StoreStatus{}
-	mi := &file_policyd_v1_admin_proto_msgTypes[4]
+	mi := &file_policyd_v1_admin_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -481,7 +561,7 @@ func (x *StoreStatus) String() string {
 func (*StoreStatus) ProtoMessage() {}
 
 func (x *StoreStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_policyd_v1_admin_proto_msgTypes[4]
+	mi := &file_policyd_v1_admin_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -494,7 +574,7 @@ func (x *StoreStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreStatus.ProtoReflect.Descriptor instead.
 func (*StoreStatus) Descriptor() ([]byte, []int) {
-	return file_policyd_v1_admin_proto_rawDescGZIP(), []int{4}
+	return file_policyd_v1_admin_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *StoreStatus) GetPath() string {
@@ -583,7 +663,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_policyd_v1_admin_proto_msgTypes[5]
+	mi := &file_policyd_v1_admin_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -595,7 +675,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_policyd_v1_admin_proto_msgTypes[5]
+	mi := &file_policyd_v1_admin_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -608,7 +688,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_policyd_v1_admin_proto_rawDescGZIP(), []int{5}
+	return file_policyd_v1_admin_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Event) GetSeq() uint64 {
@@ -695,7 +775,7 @@ type EventsRequest struct {
 
 func (x *EventsRequest) Reset() {
 	*x = EventsRequest{}
-	mi := &file_policyd_v1_admin_proto_msgTypes[6]
+	mi := &file_policyd_v1_admin_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -707,7 +787,7 @@ func (x *EventsRequest) String() string {
 func (*EventsRequest) ProtoMessage() {}
 
 func (x *EventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_policyd_v1_admin_proto_msgTypes[6]
+	mi := &file_policyd_v1_admin_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -720,7 +800,7 @@ func (x *EventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsRequest.ProtoReflect.Descriptor instead.
 func (*EventsRequest) Descriptor() ([]byte, []int) {
-	return file_policyd_v1_admin_proto_rawDescGZIP(), []int{6}
+	return file_policyd_v1_admin_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *EventsRequest) GetFrom() uint64 {
@@ -753,7 +833,7 @@ type EventsResponse struct {
 
 func (x *EventsResponse) Reset() {
 	*x = EventsResponse{}
-	mi := &file_policyd_v1_admin_proto_msgTypes[7]
+	mi := &file_policyd_v1_admin_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -765,7 +845,7 @@ func (x *EventsResponse) String() string {
 func (*EventsResponse) ProtoMessage() {}
 
 func (x *EventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_policyd_v1_admin_proto_msgTypes[7]
+	mi := &file_policyd_v1_admin_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -778,7 +858,7 @@ func (x *EventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsResponse.ProtoReflect.Descriptor instead.
 func (*EventsResponse) Descriptor() ([]byte, []int) {
-	return file_policyd_v1_admin_proto_rawDescGZIP(), []int{7}
+	return file_policyd_v1_admin_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *EventsResponse) GetEvent() *Event {
@@ -796,7 +876,7 @@ type BackupRequest struct {
 
 func (x *BackupRequest) Reset() {
 	*x = BackupRequest{}
-	mi := &file_policyd_v1_admin_proto_msgTypes[8]
+	mi := &file_policyd_v1_admin_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -808,7 +888,7 @@ func (x *BackupRequest) String() string {
 func (*BackupRequest) ProtoMessage() {}
 
 func (x *BackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_policyd_v1_admin_proto_msgTypes[8]
+	mi := &file_policyd_v1_admin_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -821,7 +901,7 @@ func (x *BackupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupRequest.ProtoReflect.Descriptor instead.
 func (*BackupRequest) Descriptor() ([]byte, []int) {
-	return file_policyd_v1_admin_proto_rawDescGZIP(), []int{8}
+	return file_policyd_v1_admin_proto_rawDescGZIP(), []int{9}
 }
 
 type BackupResponse struct {
@@ -835,7 +915,7 @@ type BackupResponse struct {
 
 func (x *BackupResponse) Reset() {
 	*x = BackupResponse{}
-	mi := &file_policyd_v1_admin_proto_msgTypes[9]
+	mi := &file_policyd_v1_admin_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -847,7 +927,7 @@ func (x *BackupResponse) String() string {
 func (*BackupResponse) ProtoMessage() {}
 
 func (x *BackupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_policyd_v1_admin_proto_msgTypes[9]
+	mi := &file_policyd_v1_admin_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -860,7 +940,7 @@ func (x *BackupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupResponse.ProtoReflect.Descriptor instead.
 func (*BackupResponse) Descriptor() ([]byte, []int) {
-	return file_policyd_v1_admin_proto_rawDescGZIP(), []int{9}
+	return file_policyd_v1_admin_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *BackupResponse) GetData() []byte {
@@ -885,7 +965,7 @@ type CheckStoreRequest struct {
 
 func (x *CheckStoreRequest) Reset() {
 	*x = CheckStoreRequest{}
-	mi := &file_policyd_v1_admin_proto_msgTypes[10]
+	mi := &file_policyd_v1_admin_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -897,7 +977,7 @@ func (x *CheckStoreRequest) String() string {
 func (*CheckStoreRequest) ProtoMessage() {}
 
 func (x *CheckStoreRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_policyd_v1_admin_proto_msgTypes[10]
+	mi := &file_policyd_v1_admin_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -910,7 +990,7 @@ func (x *CheckStoreRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckStoreRequest.ProtoReflect.Descriptor instead.
 func (*CheckStoreRequest) Descriptor() ([]byte, []int) {
-	return file_policyd_v1_admin_proto_rawDescGZIP(), []int{10}
+	return file_policyd_v1_admin_proto_rawDescGZIP(), []int{11}
 }
 
 type CheckStoreResponse struct {
@@ -927,7 +1007,7 @@ type CheckStoreResponse struct {
 
 func (x *CheckStoreResponse) Reset() {
 	*x = CheckStoreResponse{}
-	mi := &file_policyd_v1_admin_proto_msgTypes[11]
+	mi := &file_policyd_v1_admin_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -939,7 +1019,7 @@ func (x *CheckStoreResponse) String() string {
 func (*CheckStoreResponse) ProtoMessage() {}
 
 func (x *CheckStoreResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_policyd_v1_admin_proto_msgTypes[11]
+	mi := &file_policyd_v1_admin_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -952,7 +1032,7 @@ func (x *CheckStoreResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckStoreResponse.ProtoReflect.Descriptor instead.
 func (*CheckStoreResponse) Descriptor() ([]byte, []int) {
-	return file_policyd_v1_admin_proto_rawDescGZIP(), []int{11}
+	return file_policyd_v1_admin_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *CheckStoreResponse) GetProblems() []string {
@@ -989,7 +1069,7 @@ const file_policyd_v1_admin_proto_rawDesc = "" +
 	"\n" +
 	"\x16policyd/v1/admin.proto\x12\n" +
 	"policyd.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16policyd/v1/fleet.proto\x1a\x19policyd/v1/policies.proto\x1a\x16policyd/v1/smack.proto\"\x0f\n" +
-	"\rStatusRequest\"\xe3\x03\n" +
+	"\rStatusRequest\"\xaa\x04\n" +
 	"\x0eStatusResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x124\n" +
 	"\astarted\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\astarted\x126\n" +
@@ -1004,7 +1084,13 @@ const file_policyd_v1_admin_proto_rawDesc = "" +
 	" \x03(\tR\x05roles\x12 \n" +
 	"\vcontainment\x18\v \x01(\tR\vcontainment\x12\x16\n" +
 	"\x06kernel\x18\f \x01(\tR\x06kernel\x12-\n" +
-	"\x05fleet\x18\r \x01(\v2\x17.policyd.v1.FleetStatusR\x05fleet\"\xfb\x01\n" +
+	"\x05fleet\x18\r \x01(\v2\x17.policyd.v1.FleetStatusR\x05fleet\x12E\n" +
+	"\rconfiguration\x18\x0e \x01(\v2\x1f.policyd.v1.ConfigurationStatusR\rconfiguration\"\x89\x01\n" +
+	"\x13ConfigurationStatus\x12\x12\n" +
+	"\x04file\x18\x01 \x01(\tR\x04file\x12.\n" +
+	"\x04read\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04read\x12\x14\n" +
+	"\x05error\x18\x03 \x01(\tR\x05error\x12\x18\n" +
+	"\arestart\x18\x04 \x03(\tR\arestart\"\xfb\x01\n" +
 	"\x0eLandlockStatus\x126\n" +
 	"\x05state\x18\x01 \x01(\x0e2 .policyd.v1.LandlockStatus.StateR\x05state\x12\x10\n" +
 	"\x03abi\x18\x02 \x01(\rR\x03abi\x12\x16\n" +
@@ -1097,52 +1183,55 @@ func file_policyd_v1_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_policyd_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_policyd_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_policyd_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_policyd_v1_admin_proto_goTypes = []any{
 	(LandlockStatus_State)(0),     // 0: policyd.v1.LandlockStatus.State
 	(*StatusRequest)(nil),         // 1: policyd.v1.StatusRequest
 	(*StatusResponse)(nil),        // 2: policyd.v1.StatusResponse
-	(*LandlockStatus)(nil),        // 3: policyd.v1.LandlockStatus
-	(*SmackStatus)(nil),           // 4: policyd.v1.SmackStatus
-	(*StoreStatus)(nil),           // 5: policyd.v1.StoreStatus
-	(*Event)(nil),                 // 6: policyd.v1.Event
-	(*EventsRequest)(nil),         // 7: policyd.v1.EventsRequest
-	(*EventsResponse)(nil),        // 8: policyd.v1.EventsResponse
-	(*BackupRequest)(nil),         // 9: policyd.v1.BackupRequest
-	(*BackupResponse)(nil),        // 10: policyd.v1.BackupResponse
-	(*CheckStoreRequest)(nil),     // 11: policyd.v1.CheckStoreRequest
-	(*CheckStoreResponse)(nil),    // 12: policyd.v1.CheckStoreResponse
-	nil,                           // 13: policyd.v1.Event.AttributesEntry
-	(*timestamppb.Timestamp)(nil), // 14: google.protobuf.Timestamp
-	(*FleetStatus)(nil),           // 15: policyd.v1.FleetStatus
-	(GetSmackResponse_State)(0),   // 16: policyd.v1.GetSmackResponse.State
-	(*Finding)(nil),               // 17: policyd.v1.Finding
+	(*ConfigurationStatus)(nil),   // 3: policyd.v1.ConfigurationStatus
+	(*LandlockStatus)(nil),        // 4: policyd.v1.LandlockStatus
+	(*SmackStatus)(nil),           // 5: policyd.v1.SmackStatus
+	(*StoreStatus)(nil),           // 6: policyd.v1.StoreStatus
+	(*Event)(nil),                 // 7: policyd.v1.Event
+	(*EventsRequest)(nil),         // 8: policyd.v1.EventsRequest
+	(*EventsResponse)(nil),        // 9: policyd.v1.EventsResponse
+	(*BackupRequest)(nil),         // 10: policyd.v1.BackupRequest
+	(*BackupResponse)(nil),        // 11: policyd.v1.BackupResponse
+	(*CheckStoreRequest)(nil),     // 12: policyd.v1.CheckStoreRequest
+	(*CheckStoreResponse)(nil),    // 13: policyd.v1.CheckStoreResponse
+	nil,                           // 14: policyd.v1.Event.AttributesEntry
+	(*timestamppb.Timestamp)(nil), // 15: google.protobuf.Timestamp
+	(*FleetStatus)(nil),           // 16: policyd.v1.FleetStatus
+	(GetSmackResponse_State)(0),   // 17: policyd.v1.GetSmackResponse.State
+	(*Finding)(nil),               // 18: policyd.v1.Finding
 }
 var file_policyd_v1_admin_proto_depIdxs = []int32{
-	14, // 0: policyd.v1.StatusResponse.started:type_name -> google.protobuf.Timestamp
-	3,  // 1: policyd.v1.StatusResponse.landlock:type_name -> policyd.v1.LandlockStatus
-	4,  // 2: policyd.v1.StatusResponse.smack:type_name -> policyd.v1.SmackStatus
-	5,  // 3: policyd.v1.StatusResponse.store:type_name -> policyd.v1.StoreStatus
-	15, // 4: policyd.v1.StatusResponse.fleet:type_name -> policyd.v1.FleetStatus
-	0,  // 5: policyd.v1.LandlockStatus.state:type_name -> policyd.v1.LandlockStatus.State
-	16, // 6: policyd.v1.SmackStatus.state:type_name -> policyd.v1.GetSmackResponse.State
-	14, // 7: policyd.v1.Event.time:type_name -> google.protobuf.Timestamp
-	13, // 8: policyd.v1.Event.attributes:type_name -> policyd.v1.Event.AttributesEntry
-	6,  // 9: policyd.v1.EventsResponse.event:type_name -> policyd.v1.Event
-	17, // 10: policyd.v1.CheckStoreResponse.findings:type_name -> policyd.v1.Finding
-	1,  // 11: policyd.v1.AdminService.Status:input_type -> policyd.v1.StatusRequest
-	7,  // 12: policyd.v1.AdminService.Events:input_type -> policyd.v1.EventsRequest
-	9,  // 13: policyd.v1.AdminService.Backup:input_type -> policyd.v1.BackupRequest
-	11, // 14: policyd.v1.AdminService.CheckStore:input_type -> policyd.v1.CheckStoreRequest
-	2,  // 15: policyd.v1.AdminService.Status:output_type -> policyd.v1.StatusResponse
-	8,  // 16: policyd.v1.AdminService.Events:output_type -> policyd.v1.EventsResponse
-	10, // 17: policyd.v1.AdminService.Backup:output_type -> policyd.v1.BackupResponse
-	12, // 18: policyd.v1.AdminService.CheckStore:output_type -> policyd.v1.CheckStoreResponse
-	15, // [15:19] is the sub-list for method output_type
-	11, // [11:15] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	15, // 0: policyd.v1.StatusResponse.started:type_name -> google.protobuf.Timestamp
+	4,  // 1: policyd.v1.StatusResponse.landlock:type_name -> policyd.v1.LandlockStatus
+	5,  // 2: policyd.v1.StatusResponse.smack:type_name -> policyd.v1.SmackStatus
+	6,  // 3: policyd.v1.StatusResponse.store:type_name -> policyd.v1.StoreStatus
+	16, // 4: policyd.v1.StatusResponse.fleet:type_name -> policyd.v1.FleetStatus
+	3,  // 5: policyd.v1.StatusResponse.configuration:type_name -> policyd.v1.ConfigurationStatus
+	15, // 6: policyd.v1.ConfigurationStatus.read:type_name -> google.protobuf.Timestamp
+	0,  // 7: policyd.v1.LandlockStatus.state:type_name -> policyd.v1.LandlockStatus.State
+	17, // 8: policyd.v1.SmackStatus.state:type_name -> policyd.v1.GetSmackResponse.State
+	15, // 9: policyd.v1.Event.time:type_name -> google.protobuf.Timestamp
+	14, // 10: policyd.v1.Event.attributes:type_name -> policyd.v1.Event.AttributesEntry
+	7,  // 11: policyd.v1.EventsResponse.event:type_name -> policyd.v1.Event
+	18, // 12: policyd.v1.CheckStoreResponse.findings:type_name -> policyd.v1.Finding
+	1,  // 13: policyd.v1.AdminService.Status:input_type -> policyd.v1.StatusRequest
+	8,  // 14: policyd.v1.AdminService.Events:input_type -> policyd.v1.EventsRequest
+	10, // 15: policyd.v1.AdminService.Backup:input_type -> policyd.v1.BackupRequest
+	12, // 16: policyd.v1.AdminService.CheckStore:input_type -> policyd.v1.CheckStoreRequest
+	2,  // 17: policyd.v1.AdminService.Status:output_type -> policyd.v1.StatusResponse
+	9,  // 18: policyd.v1.AdminService.Events:output_type -> policyd.v1.EventsResponse
+	11, // 19: policyd.v1.AdminService.Backup:output_type -> policyd.v1.BackupResponse
+	13, // 20: policyd.v1.AdminService.CheckStore:output_type -> policyd.v1.CheckStoreResponse
+	17, // [17:21] is the sub-list for method output_type
+	13, // [13:17] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_policyd_v1_admin_proto_init() }
@@ -1159,7 +1248,7 @@ func file_policyd_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_policyd_v1_admin_proto_rawDesc), len(file_policyd_v1_admin_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   13,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
