@@ -136,13 +136,13 @@ func nextFleetState(old, st *apiv1.FleetState) (*apiv1.FleetState, error) {
 		return next, nil
 	}
 	channel := next.GetFleet() + "/" + next.GetChannel()
-	if newest := old.GetAccepted()[channel]; next.GetSeq() < newest {
+	if newest := old.GetAccepted()[channel].GetSeq(); next.GetSeq() < newest {
 		return nil, fmt.Errorf("%w: pointer %d of channel %s is older than %d, which was accepted before", errs.ErrVersionMismatch, next.GetSeq(), next.GetChannel(), newest)
 	}
 	if next.Accepted == nil {
-		next.Accepted = make(map[string]uint64)
+		next.Accepted = make(map[string]*apiv1.FleetAccepted)
 	}
-	next.Accepted[channel] = next.GetSeq()
+	next.Accepted[channel] = &apiv1.FleetAccepted{Seq: next.GetSeq(), PointerId: next.GetPointerId()}
 	return next, nil
 }
 

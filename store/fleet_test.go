@@ -72,7 +72,7 @@ func TestActivate(t *testing.T) {
 	}
 	st, documents, overridden, err := s.Fleet()
 	if err != nil || len(documents) != 2 || len(overridden) != 0 || st.GetSeq() != 3 || st.GetActiveSeq() != 3 ||
-		st.GetDigest() != digestOf("bundle b") || st.GetPrevious() != digestOf("bundle a") || st.GetAccepted()["prod/stable"] != 3 {
+		st.GetDigest() != digestOf("bundle b") || st.GetPrevious() != digestOf("bundle a") || st.GetAccepted()["prod/stable"].GetSeq() != 3 {
 		t.Errorf("state %v, documents %v, overridden %v, %v", st, documents, overridden, err)
 	}
 

@@ -40,9 +40,11 @@ type FleetState struct {
 	// from a backup: everything is read again.
 	ClusterId uint64 `protobuf:"varint,9,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	Revision  int64  `protobuf:"varint,10,opt,name=revision,proto3" json:"revision,omitempty"`
-	// The newest sequence number that was accepted of every channel ever followed, by "FLEET/CHANNEL": a host that comes
-	// back to a channel accepts no older pointer either.
-	Accepted      map[string]uint64 `protobuf:"bytes,11,rep,name=accepted,proto3" json:"accepted,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	// The newest pointer that was accepted of every channel ever followed, by "FLEET/CHANNEL": a host that comes back to a
+	// channel accepts no older one either.
+	Accepted map[string]*FleetAccepted `protobuf:"bytes,11,rep,name=accepted,proto3" json:"accepted,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Digest of the accepted pointer's text: two of one sequence number are a sign of a stolen key.
+	PointerId     string `protobuf:"bytes,12,opt,name=pointer_id,json=pointerId,proto3" json:"pointer_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -147,11 +149,71 @@ func (x *FleetState) GetRevision() int64 {
 	return 0
 }
 
-func (x *FleetState) GetAccepted() map[string]uint64 {
+func (x *FleetState) GetAccepted() map[string]*FleetAccepted {
 	if x != nil {
 		return x.Accepted
 	}
 	return nil
+}
+
+func (x *FleetState) GetPointerId() string {
+	if x != nil {
+		return x.PointerId
+	}
+	return ""
+}
+
+// FleetAccepted is what is remembered of a pointer.
+type FleetAccepted struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Seq           uint64                 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
+	PointerId     string                 `protobuf:"bytes,2,opt,name=pointer_id,json=pointerId,proto3" json:"pointer_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FleetAccepted) Reset() {
+	*x = FleetAccepted{}
+	mi := &file_policyd_v1_fleet_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FleetAccepted) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FleetAccepted) ProtoMessage() {}
+
+func (x *FleetAccepted) ProtoReflect() protoreflect.Message {
+	mi := &file_policyd_v1_fleet_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FleetAccepted.ProtoReflect.Descriptor instead.
+func (*FleetAccepted) Descriptor() ([]byte, []int) {
+	return file_policyd_v1_fleet_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *FleetAccepted) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+func (x *FleetAccepted) GetPointerId() string {
+	if x != nil {
+		return x.PointerId
+	}
+	return ""
 }
 
 // FleetDocument is a document that the bundle in force holds.
@@ -170,7 +232,7 @@ type FleetDocument struct {
 
 func (x *FleetDocument) Reset() {
 	*x = FleetDocument{}
-	mi := &file_policyd_v1_fleet_proto_msgTypes[1]
+	mi := &file_policyd_v1_fleet_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -182,7 +244,7 @@ func (x *FleetDocument) String() string {
 func (*FleetDocument) ProtoMessage() {}
 
 func (x *FleetDocument) ProtoReflect() protoreflect.Message {
-	mi := &file_policyd_v1_fleet_proto_msgTypes[1]
+	mi := &file_policyd_v1_fleet_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -195,7 +257,7 @@ func (x *FleetDocument) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FleetDocument.ProtoReflect.Descriptor instead.
 func (*FleetDocument) Descriptor() ([]byte, []int) {
-	return file_policyd_v1_fleet_proto_rawDescGZIP(), []int{1}
+	return file_policyd_v1_fleet_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *FleetDocument) GetKind() string {
@@ -268,7 +330,7 @@ type FleetStatus struct {
 
 func (x *FleetStatus) Reset() {
 	*x = FleetStatus{}
-	mi := &file_policyd_v1_fleet_proto_msgTypes[2]
+	mi := &file_policyd_v1_fleet_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -280,7 +342,7 @@ func (x *FleetStatus) String() string {
 func (*FleetStatus) ProtoMessage() {}
 
 func (x *FleetStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_policyd_v1_fleet_proto_msgTypes[2]
+	mi := &file_policyd_v1_fleet_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -293,7 +355,7 @@ func (x *FleetStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FleetStatus.ProtoReflect.Descriptor instead.
 func (*FleetStatus) Descriptor() ([]byte, []int) {
-	return file_policyd_v1_fleet_proto_rawDescGZIP(), []int{2}
+	return file_policyd_v1_fleet_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *FleetStatus) GetFleet() string {
@@ -420,7 +482,7 @@ var File_policyd_v1_fleet_proto protoreflect.FileDescriptor
 const file_policyd_v1_fleet_proto_rawDesc = "" +
 	"\n" +
 	"\x16policyd/v1/fleet.proto\x12\n" +
-	"policyd.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xaf\x03\n" +
+	"policyd.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe9\x03\n" +
 	"\n" +
 	"FleetState\x12\x14\n" +
 	"\x05fleet\x18\x01 \x01(\tR\x05fleet\x12\x18\n" +
@@ -436,10 +498,16 @@ const file_policyd_v1_fleet_proto_rawDesc = "" +
 	"cluster_id\x18\t \x01(\x04R\tclusterId\x12\x1a\n" +
 	"\brevision\x18\n" +
 	" \x01(\x03R\brevision\x12@\n" +
-	"\baccepted\x18\v \x03(\v2$.policyd.v1.FleetState.AcceptedEntryR\baccepted\x1a;\n" +
+	"\baccepted\x18\v \x03(\v2$.policyd.v1.FleetState.AcceptedEntryR\baccepted\x12\x1d\n" +
+	"\n" +
+	"pointer_id\x18\f \x01(\tR\tpointerId\x1aV\n" +
 	"\rAcceptedEntry\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\x89\x01\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12/\n" +
+	"\x05value\x18\x02 \x01(\v2\x19.policyd.v1.FleetAcceptedR\x05value:\x028\x01\"@\n" +
+	"\rFleetAccepted\x12\x10\n" +
+	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x1d\n" +
+	"\n" +
+	"pointer_id\x18\x02 \x01(\tR\tpointerId\"\x89\x01\n" +
 	"\rFleetDocument\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
@@ -484,25 +552,27 @@ func file_policyd_v1_fleet_proto_rawDescGZIP() []byte {
 	return file_policyd_v1_fleet_proto_rawDescData
 }
 
-var file_policyd_v1_fleet_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_policyd_v1_fleet_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
 var file_policyd_v1_fleet_proto_goTypes = []any{
 	(*FleetState)(nil),            // 0: policyd.v1.FleetState
-	(*FleetDocument)(nil),         // 1: policyd.v1.FleetDocument
-	(*FleetStatus)(nil),           // 2: policyd.v1.FleetStatus
-	nil,                           // 3: policyd.v1.FleetState.AcceptedEntry
-	(*timestamppb.Timestamp)(nil), // 4: google.protobuf.Timestamp
+	(*FleetAccepted)(nil),         // 1: policyd.v1.FleetAccepted
+	(*FleetDocument)(nil),         // 2: policyd.v1.FleetDocument
+	(*FleetStatus)(nil),           // 3: policyd.v1.FleetStatus
+	nil,                           // 4: policyd.v1.FleetState.AcceptedEntry
+	(*timestamppb.Timestamp)(nil), // 5: google.protobuf.Timestamp
 }
 var file_policyd_v1_fleet_proto_depIdxs = []int32{
-	4, // 0: policyd.v1.FleetState.activated:type_name -> google.protobuf.Timestamp
-	3, // 1: policyd.v1.FleetState.accepted:type_name -> policyd.v1.FleetState.AcceptedEntry
-	4, // 2: policyd.v1.FleetStatus.since:type_name -> google.protobuf.Timestamp
-	4, // 3: policyd.v1.FleetStatus.synced:type_name -> google.protobuf.Timestamp
-	4, // 4: policyd.v1.FleetStatus.not_after:type_name -> google.protobuf.Timestamp
-	5, // [5:5] is the sub-list for method output_type
-	5, // [5:5] is the sub-list for method input_type
-	5, // [5:5] is the sub-list for extension type_name
-	5, // [5:5] is the sub-list for extension extendee
-	0, // [0:5] is the sub-list for field type_name
+	5, // 0: policyd.v1.FleetState.activated:type_name -> google.protobuf.Timestamp
+	4, // 1: policyd.v1.FleetState.accepted:type_name -> policyd.v1.FleetState.AcceptedEntry
+	5, // 2: policyd.v1.FleetStatus.since:type_name -> google.protobuf.Timestamp
+	5, // 3: policyd.v1.FleetStatus.synced:type_name -> google.protobuf.Timestamp
+	5, // 4: policyd.v1.FleetStatus.not_after:type_name -> google.protobuf.Timestamp
+	1, // 5: policyd.v1.FleetState.AcceptedEntry.value:type_name -> policyd.v1.FleetAccepted
+	6, // [6:6] is the sub-list for method output_type
+	6, // [6:6] is the sub-list for method input_type
+	6, // [6:6] is the sub-list for extension type_name
+	6, // [6:6] is the sub-list for extension extendee
+	0, // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_policyd_v1_fleet_proto_init() }
@@ -516,7 +586,7 @@ func file_policyd_v1_fleet_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_policyd_v1_fleet_proto_rawDesc), len(file_policyd_v1_fleet_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   4,
+			NumMessages:   5,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
