@@ -1,0 +1,405 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	apiv1 "policyd.dev/policyd/api/policyd/v1"
+	"policyd.dev/policyd/enforce/profile"
+	"policyd.dev/policyd/internal/binding"
+	"policyd.dev/policyd/internal/cli"
+)
+
+// Kinds of documents, as policyd's log of events names them.
+const (
+	kindPolicy  = "LandlockPolicy"
+	kindBinding = "Binding"
+)
+
+const (
+	asking   = 4                      // questions at once
+	patience = 30 * time.Second       // for the answer to one
+	together = 20 * time.Millisecond  // changes within it are looked after at once
+	again    = 10 * time.Second       // what has no event is asked after this often
+	refused  = 200 * time.Millisecond // between attempts to reach policyd, at first
+)
+
+// follower keeps a memory as policyd has it: all is asked at every connection, and what an event is about when it comes.
+type follower struct {
+	settings *settings
+	memory   *memory
+	log      *slog.Logger
+	client   *cli.Client
+
+	// refs are the references to each policy that are held without being asked for: its name, and its tags.
+	refs     map[string][]question
+	bindings map[string]*binding.Binding
+}
+
+func newFollower(s *settings, m *memory, log *slog.Logger) (*follower, error) {
+	c, err := cli.Dial(s.Socket)
+	if err != nil {
+		return nil, fmt.Errorf("configuration: %s: socket: %w", s.file, err)
+	}
+	return &follower{settings: s, memory: m, log: log, client: c}, nil
+}
+
+// run follows until ctx ends. What is in memory stays there while policyd is away: nobody else changes policies.
+func (f *follower) run(ctx context.Context) {
+	defer f.client.Close()
+	for pause := refused; ctx.Err() == nil; pause = min(2*pause, again) {
+		began := time.Now()
+		err := f.session(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if time.Since(began) > again {
+			pause = refused
+		}
+		text := status.Convert(err).Message()
+		f.memory.setState("policyd is not followed: " + text)
+		f.log.Warn("policyd is not followed; what is in memory goes on being used", "error", text, "again in", pause)
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+	}
+}
+
+// session is one connection to policyd.
+func (f *follower) session(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if err := f.client.Ready(ctx); err != nil {
+		return err
+	}
+	// The last event is looked up before anything is asked, so that what changes meanwhile comes as an event.
+	last, err := f.lastEvent(ctx)
+	if err != nil {
+		return err
+	}
+	stream, err := f.client.Admin.Events(ctx, &apiv1.EventsRequest{From: last + 1, Follow: true})
+	if err != nil {
+		return err
+	}
+	if err := f.all(ctx); err != nil {
+		return err
+	}
+	f.memory.setState("policyd did not have it when it was last asked")
+	f.log.Info("policyd is followed", "profiles", len(f.memory.digests()))
+
+	events := make(chan *apiv1.Event)
+	ended := make(chan error, 1)
+	go func() {
+		for {
+			res, err := stream.Recv()
+			if err != nil {
+				ended <- err
+				return
+			}
+			select {
+			case events <- res.GetEvent():
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	tick := time.NewTicker(again)
+	defer tick.Stop()
+	for {
+		select {
+		case e := <-events:
+			err = f.changed(ctx, batch(ctx, e, events))
+		case <-f.memory.wake:
+			err = f.ask(ctx, f.memory.takeFresh())
+		case <-tick.C:
+			err = f.unannounced(ctx)
+		case err = <-ended:
+			if errors.Is(err, io.EOF) {
+				err = errors.New("policyd ended the stream of events")
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (f *follower) lastEvent(ctx context.Context) (seq uint64, err error) {
+	stream, err := f.client.Admin.Events(ctx, &apiv1.EventsRequest{Tail: 1})
+	if err != nil {
+		return 0, err
+	}
+	for {
+		res, err := stream.Recv()
+		switch {
+		case errors.Is(err, io.EOF):
+			return seq, nil
+		case err != nil:
+			return 0, err
+		}
+		seq = res.GetEvent().GetSeq()
+	}
+}
+
+// batch gathers the events that come within a moment.
+func batch(ctx context.Context, first *apiv1.Event, events <-chan *apiv1.Event) []*apiv1.Event {
+	all := []*apiv1.Event{first}
+	for end := time.After(together); ; {
+		select {
+		case e := <-events:
+			all = append(all, e)
+		case <-end:
+			return all
+		case <-ctx.Done():
+			return all
+		}
+	}
+}
+
+// changed looks after what events are about.
+func (f *follower) changed(ctx context.Context, events []*apiv1.Event) error {
+	names := map[string]bool{}
+	var rebind bool
+	for _, e := range events {
+		kind, ref, _ := strings.Cut(e.GetSubject(), "/")
+		switch kind {
+		case kindPolicy:
+			name, _, _ := strings.Cut(ref, "@")
+			names[name] = true
+		case kindBinding:
+			rebind = true
+		}
+	}
+	if rebind && f.settings.Select == "bindings" {
+		if err := f.bind(ctx); err != nil {
+			return err
+		}
+	}
+	var questions []question
+	for name := range names {
+		if f.settings.Select != "bindings" {
+			if err := f.list(ctx, name); err != nil {
+				return err
+			}
+		}
+	}
+	for _, q := range f.questions() {
+		if names[q.name()] || f.memory.current(q) == nil {
+			questions = append(questions, q)
+		}
+	}
+	if len(names) > 0 {
+		questions = append(questions, question{unmatched: true}) // it may name one of them
+	}
+	return f.ask(ctx, questions)
+}
+
+// all asks everything. Of two Bindings that match the better one decides, so they are put in force together, and before
+// the profiles: what is not there yet is refused.
+func (f *follower) all(ctx context.Context) error {
+	if f.settings.Select == "bindings" {
+		if err := f.bind(ctx); err != nil {
+			return err
+		}
+	} else if err := f.listAll(ctx); err != nil {
+		return err
+	}
+	questions := f.questions()
+	if err := f.ask(ctx, questions); err != nil {
+		return err
+	}
+	f.memory.retain(questions)
+	if err := f.memory.clear(); err != nil {
+		f.log.Warn("profiles that nothing uses could not be removed", "error", err)
+	}
+	return nil
+}
+
+// unannounced asks again what changes without an event: the policy for what no Binding matches stands in policyd's
+// configuration, and what was refused may have been for a while only.
+func (f *follower) unannounced(ctx context.Context) error {
+	var questions []question
+	for _, q := range f.questions() {
+		if a := f.memory.current(q); q.unmatched || a == nil || a.err != nil {
+			questions = append(questions, q)
+		}
+	}
+	return f.ask(ctx, questions)
+}
+
+// questions are all that the memory shall hold answers to.
+func (f *follower) questions() []question {
+	var all []question
+	if f.settings.Select == "bindings" {
+		for _, b := range f.bindings {
+			all = append(all, question{ref: b.Spec.GetPolicy(), parameters: b.Spec.GetSet()})
+		}
+		all = append(all, question{unmatched: true})
+	} else {
+		for _, of := range f.refs {
+			all = append(all, of...)
+		}
+		if f.settings.Profile != "" {
+			all = append(all, question{ref: f.settings.Profile})
+		}
+	}
+	all = append(all, f.memory.extras()...)
+	slices.SortFunc(all, func(a, b question) int { return strings.Compare(a.key(), b.key()) })
+	return slices.CompactFunc(all, func(a, b question) bool { return a.key() == b.key() })
+}
+
+// listAll learns of every policy.
+func (f *follower) listAll(ctx context.Context) error {
+	names := map[string]bool{}
+	for req := (&apiv1.ListRequest{Kind: kindPolicy}); ; {
+		res, err := f.client.Policies.List(ctx, req)
+		if err != nil {
+			return err
+		}
+		for _, v := range res.GetVersions() {
+			names[v.GetName()] = true
+		}
+		if req.PageToken = res.GetNextPageToken(); req.PageToken == "" {
+			break
+		}
+	}
+	maps.DeleteFunc(f.refs, func(name string, _ []question) bool { return !names[name] })
+	for name := range names {
+		if err := f.list(ctx, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// list learns of the tags of a policy.
+func (f *follower) list(ctx context.Context, name string) error {
+	refs := []question{{ref: name}}
+	for req := (&apiv1.ListVersionsRequest{Kind: kindPolicy, Name: name}); ; {
+		res, err := f.client.Policies.ListVersions(ctx, req)
+		if code := status.Code(err); code == codes.NotFound || code == codes.PermissionDenied {
+			delete(f.refs, name)
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for _, v := range res.GetVersions() {
+			for _, tag := range v.GetTags() {
+				refs = append(refs, question{ref: name + "@" + tag})
+			}
+		}
+		if req.PageToken = res.GetNextPageToken(); req.PageToken == "" {
+			break
+		}
+	}
+	if f.refs == nil {
+		f.refs = map[string][]question{}
+	}
+	f.refs[name] = refs
+	return nil
+}
+
+// bind reads the Bindings and puts them in force.
+func (f *follower) bind(ctx context.Context) error {
+	now := map[string]*binding.Binding{}
+	for req := (&apiv1.ListRequest{Kind: kindBinding}); ; {
+		res, err := f.client.Policies.List(ctx, req)
+		if err != nil {
+			return err
+		}
+		for _, v := range res.GetVersions() {
+			if have := f.bindings[v.GetName()]; have != nil && have.Version == v.GetNumber() {
+				now[v.GetName()] = have
+				continue
+			}
+			ref := fmt.Sprintf("%s@%d", v.GetName(), v.GetNumber())
+			got, err := f.client.Policies.GetVersion(ctx, &apiv1.GetVersionRequest{Kind: kindBinding, Ref: ref})
+			if err != nil {
+				return fmt.Errorf("binding %s: %w", ref, err)
+			}
+			now[v.GetName()] = &binding.Binding{Name: v.GetName(), Version: v.GetNumber(), Spec: got.GetVersion().GetResource().GetBinding().GetSpec()}
+		}
+		if req.PageToken = res.GetNextPageToken(); req.PageToken == "" {
+			break
+		}
+	}
+	x, err := binding.New(slices.Collect(maps.Values(now)))
+	if err != nil {
+		return err
+	}
+	f.bindings = now
+	f.memory.setIndex(x)
+	return nil
+}
+
+// ask puts the answers to questions into the memory. Only that policyd could not be asked is an error.
+func (f *follower) ask(ctx context.Context, questions []question) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(asking)
+	for _, q := range questions {
+		g.Go(func() error {
+			a, err := f.question(ctx, q)
+			if err != nil {
+				return err
+			}
+			f.memory.put(a)
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+// nobody is a workload that no Binding matches: to select on an annotation, a Binding would have to know its key.
+var nobody = &apiv1.Workload{Annotations: map[string]string{"nri.policyd.dev/" + cli.RequestID(): ""}}
+
+func (f *follower) question(ctx context.Context, q question) (*answer, error) {
+	req := &apiv1.GetProfileRequest{Ref: q.ref, Parameters: q.parameters}
+	if q.unmatched {
+		req = &apiv1.GetProfileRequest{Workload: nobody}
+	}
+	have := f.memory.current(q)
+	if have != nil {
+		req.KnownDigest = have.digest
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	res, err := f.client.Profiles.GetProfile(ctx, req)
+	switch status.Code(err) {
+	case codes.OK:
+	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
+		return nil, err
+	default:
+		return &answer{question: q, err: errors.New(status.Convert(err).Message())}, nil
+	}
+	v := res.GetVersion()
+	a := &answer{question: q, digest: res.GetProfileDigest(), version: fmt.Sprintf("%s@%d", v.GetName(), v.GetNumber())}
+	for _, m := range res.GetMissing() {
+		a.missing = append(a.missing, fmt.Sprintf("%s of layer %s (ABI %d)", m.GetRight(), m.GetLayer(), m.GetNeedsAbi()))
+	}
+	switch {
+	case res.GetSmackLabel() != "":
+		a.err = fmt.Errorf("it gives its processes the Smack label %q, which only policyd-runc can", res.GetSmackLabel())
+	case res.GetNotModified():
+		a.file = have.file
+	case len(res.GetProfile()) == 0:
+		a.err = errors.New("this kernel can enforce nothing of it")
+	case profile.Digest(res.GetProfile()) != a.digest:
+		a.err = errors.New("policyd's answer does not match its digest")
+	default:
+		a.file, a.err = f.memory.keepProfile(a.digest, res.GetProfile())
+	}
+	return a, nil
+}
