@@ -1,7 +1,6 @@
 package oci
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -18,37 +17,86 @@ type span struct {
 }
 
 // children gives the members of an object or the elements of an array ('{' or
-// '[') in order. The whole text is valid JSON.
-func children(b []byte, at span, open json.Delim) ([]span, error) {
-	dec := json.NewDecoder(bytes.NewReader(b[at.start:at.end]))
-	token, err := dec.Token()
-	if err != nil {
-		return nil, err
-	}
-	if token != open {
-		return nil, fmt.Errorf("%w: %.40q where %q is wanted", errs.ErrInvalid, b[at.start:at.end], open.String())
+// '[') in order. The whole text is valid JSON, which leaves little to be looked
+// at: where strings end and how deep brackets are.
+func children(b []byte, at span, open byte) ([]span, error) {
+	i := skipSpace(b, at.start)
+	if i >= at.end || b[i] != open {
+		return nil, fmt.Errorf("%w: %.40q where %q is wanted", errs.ErrInvalid, b[at.start:at.end], string(open))
 	}
 	var all []span
-	for dec.More() {
-		var s span
-		after := at.start + int(dec.InputOffset())
-		s.from = after + bytes.IndexFunc(b[after:at.end], func(r rune) bool { return !strings.ContainsRune(" \t\r\n,", r) })
+	for i = skipSpace(b, i+1); b[i] != '}' && b[i] != ']'; {
+		s := span{from: i}
 		if open == '{' {
-			key, err := dec.Token()
+			end := skipValue(b, i)
+			key, err := text(b[i:end])
 			if err != nil {
 				return nil, err
 			}
-			s.key = key.(string) // a member's key is a string
+			s.key = key
+			i = skipSpace(b, skipSpace(b, end)+1) // behind the colon
 		}
-		var raw json.RawMessage
-		if err := dec.Decode(&raw); err != nil {
-			return nil, err
-		}
-		s.end = at.start + int(dec.InputOffset())
-		s.start = s.end - len(raw)
+		s.start, s.end = i, skipValue(b, i)
 		all = append(all, s)
+		if i = skipSpace(b, s.end); b[i] == ',' {
+			i = skipSpace(b, i+1)
+		}
 	}
 	return all, nil
+}
+
+// text gives a string of JSON. Most need no more than their quotes taken away.
+func text(quoted []byte) (s string, err error) {
+	inner := quoted[1 : len(quoted)-1]
+	for _, c := range inner {
+		if c == '\\' || c >= 0x80 {
+			err = json.Unmarshal(quoted, &s)
+			return s, err
+		}
+	}
+	return string(inner), nil
+}
+
+func skipSpace(b []byte, i int) int {
+	for i < len(b) && (b[i] == ' ' || b[i] == '\t' || b[i] == '\r' || b[i] == '\n') {
+		i++
+	}
+	return i
+}
+
+// skipValue gives the end of the value that begins at i.
+func skipValue(b []byte, i int) int {
+	switch b[i] {
+	case '"':
+		return skipString(b, i)
+	case '{', '[':
+	default: // a number or a word
+		for i < len(b) && !strings.ContainsRune(" \t\r\n,]}", rune(b[i])) {
+			i++
+		}
+		return i
+	}
+	for depth := 0; ; i++ {
+		switch b[i] {
+		case '"':
+			i = skipString(b, i) - 1
+		case '{', '[':
+			depth++
+		case '}', ']':
+			if depth--; depth == 0 {
+				return i + 1
+			}
+		}
+	}
+}
+
+func skipString(b []byte, i int) int {
+	for i++; b[i] != '"'; i++ {
+		if b[i] == '\\' {
+			i++
+		}
+	}
+	return i + 1
 }
 
 // member finds a member of an object; false when there is none or it is null
