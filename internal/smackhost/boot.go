@@ -54,6 +54,7 @@ func (m *Manager) boot(ctx context.Context) error {
 	default:
 		return fmt.Errorf("policy %s is assigned to this host: %w", title(r.GetAssigned(), r.GetAssignedVersion()), missing)
 	}
+	m.memory.Forget()
 	for _, subject := range r.GetRevoked() {
 		if err := smackfs.Revoke(fs, subject); err != nil {
 			return fmt.Errorf("revoke %s again: %w", subject, err)
@@ -217,6 +218,7 @@ func (m *Manager) Revoke(ctx context.Context, subject string, a store.Actor) (in
 	if err := m.store(ctx, st, event(store.EventSmackRevoke, a, subject, map[string]string{"rules": strconv.Itoa(n)})); err != nil {
 		return 0, err
 	}
+	m.memory.Forget()
 	if err := smackfs.Revoke(fs, subject); err != nil {
 		return 0, fmt.Errorf("the subject %s is noted as revoked, and the next start of policyd revokes it: %w", subject, err)
 	}

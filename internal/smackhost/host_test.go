@@ -99,16 +99,26 @@ func newHost(t *testing.T) *host {
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
+// process is the kernel's files as one process has them: policyd, which can tell what others do to them.
+func (h *host) process() smackfs.FS {
+	if m, ok := h.fs.(*smackfs.Model); ok {
+		return m.As(smackfs.Root)
+	}
+	return h.fs
+}
+
 // restart is a new policyd on the same kernel and store.
 func (h *host) restart() {
-	h.Manager = New(Config{Store: h.st, Find: func() (smackfs.FS, error) { return h.fs, nil }, Log: quiet()})
+	mine := h.process()
+	h.Manager = New(Config{Store: h.st, Find: func() (smackfs.FS, error) { return mine, nil }, Log: quiet()})
 }
 
 // killedAfter is a policyd that is killed after so many writes; negative: never.
 func (h *host) killedAfter(n int) *killer {
 	k := &killer{left: n}
+	mine := h.process()
 	h.Manager = New(Config{
-		Store: killedStore{h.st, k}, Find: func() (smackfs.FS, error) { return killedFS{h.fs, k}, nil }, Log: quiet(),
+		Store: killedStore{h.st, k}, Find: func() (smackfs.FS, error) { return killedFS{mine, k}, nil }, Log: quiet(),
 	})
 	return k
 }

@@ -126,7 +126,7 @@ func (m *Manager) put(ctx context.Context, fs smackfs.FS, r *record, t target, d
 	}
 	out := &outcome{settings: plan}
 	out.rules, err = smackfs.Load(ctx, fs, t.rules, r.rules, smackfs.Options{
-		Order: o.Order, Adopt: o.Adopt, DryRun: o.DryRun, Labels: true, Intent: intent,
+		Order: o.Order, Adopt: o.Adopt, DryRun: o.DryRun, Labels: true, Intent: intent, Memory: m.remembered(fs),
 	})
 	if o.DryRun || err != nil && !kept {
 		return out, err

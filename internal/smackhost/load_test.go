@@ -10,6 +10,8 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"golang.org/x/sys/unix"
+
 	apiv1 "policyd.dev/policyd/api/policyd/v1"
 	"policyd.dev/policyd/internal/errs"
 	"policyd.dev/policyd/smack"
@@ -416,4 +418,54 @@ func TestLarge(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.same("after a start", was)
+}
+
+// countedFS counts how often the rules are opened to be read.
+type countedFS struct {
+	smackfs.FS
+	reads int
+}
+
+func (f *countedFS) Unwrap() smackfs.FS { return f.FS }
+
+func (f *countedFS) Open(name string, flag int) (smackfs.File, error) {
+	if name == "load2" && flag == unix.O_RDONLY {
+		f.reads++
+	}
+	return f.FS.Open(name, flag)
+}
+
+// A load after another need not read the kernel's rules, unless somebody, policyd itself included, wrote some otherwise.
+func TestRemembered(t *testing.T) {
+	h := newHost(t)
+	fs := &countedFS{FS: h.process()}
+	h.Manager = New(Config{Store: h.st, Find: func() (smackfs.FS, error) { return fs, nil }, Log: quiet()})
+	versions := []*apiv1.Version{h.apply("p", "App Sys rx\nApp Log w"), h.apply("p", "App Sys r\nApp Log w")}
+	step := func(what string, v *apiv1.Version, reads int, want map[string]string) {
+		t.Helper()
+		fs.reads = 0
+		h.load(v, LoadOptions{})
+		if fs.reads != reads {
+			t.Errorf("%s: %d reads, want %d", what, fs.reads, reads)
+		}
+		h.same(what, want)
+	}
+	first, second := map[string]string{}, map[string]string{}
+	fs.reads = 0
+	h.load(versions[0], LoadOptions{})
+	if fs.reads != 2 {
+		t.Errorf("the first load makes %d reads", fs.reads)
+	}
+	maps.Copy(first, h.kernel())
+	maps.Copy(second, first)
+	second["App Sys"] = "r"
+	step("another version", versions[1], 0, second)
+	step("the same again", versions[1], 0, second)
+	h.write("load2", "App Log rwx\n")
+	step("after somebody else", versions[1], 2, second)
+	step("back", versions[0], 0, first)
+	if _, err := h.Revoke(t.Context(), "App", store.Actor{Name: "test"}); err != nil {
+		t.Fatal(err)
+	}
+	step("after a subject was revoked", versions[0], 2, first)
 }

@@ -39,6 +39,8 @@ type Manager struct {
 	// Of the policy that was asked for last; by the turn's holder alone.
 	compiled    *policy.CompiledSmack
 	compiledKey string
+	memory      *smackfs.Memory // of memoryOf's rules
+	memoryOf    smackfs.FS
 
 	mu          sync.Mutex
 	failed      error    // why the assigned policy is not in force
@@ -128,6 +130,20 @@ func (m *Manager) RelabelSelf() ([]string, error) {
 		m.relabel, m.relabelKey = v.GetResource().GetSmackPolicy().GetSpec().GetSettings().GetRelabelSelf(), key
 	}
 	return m.relabel, nil
+}
+
+// remembered gives what is known of the kernel's rules from the load before; nil where others cannot be watched.
+func (m *Manager) remembered(fs smackfs.FS) *smackfs.Memory {
+	if m.memory != nil && m.memoryOf == fs {
+		return m.memory
+	}
+	m.memory.Close()
+	var err error
+	if m.memory, err = smackfs.NewMemory(fs); err != nil {
+		m.cfg.Log.Debug("every load reads the kernel's rules, since others cannot be watched", "error", err)
+	}
+	m.memoryOf = fs
+	return m.memory
 }
 
 // available gives the state of Smack on this host for people and programs, with the smackfs when there is one.

@@ -67,6 +67,7 @@ func (m *Manager) goBack(ctx context.Context, fs smackfs.FS, r *record, intent *
 		return "", nil, errs.ErrSmackNotMounted
 	}
 	ctx = context.WithoutCancel(ctx)
+	m.memory.Forget()
 	// Settings first: the change may have put an onlycap last that is in the way of everything.
 	stays, err := smackfs.UndoSettings(fs, settingChangesOf(r.GetIntentSettings()))
 	if err != nil {

@@ -46,3 +46,23 @@ func BenchmarkLoad(b *testing.B) {
 		})
 	}
 }
+
+// What a load costs that reads nothing, beside the kernel.
+func BenchmarkLoadKnown(b *testing.B) {
+	fs := newModel().As(Root)
+	want := generated(b, 1)
+	m, err := NewMemory(fs)
+	if err != nil {
+		b.Fatal(err)
+	}
+	r, err := Load(b.Context(), fs, want, nil, Options{Memory: m})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if r, err = Load(b.Context(), fs, want, r.Owned, Options{Memory: m}); err != nil || r.Writes > 0 {
+			b.Fatal(r.Writes, err)
+		}
+	}
+}

@@ -3,10 +3,9 @@ package smackfs
 import "policyd.dev/policyd/smack"
 
 // Memory is what is known of the kernel's rules from the last load, so that the next need not read them: they are what
-// that load left for as long as no other process has touched the files by which they change. The kernel itself makes
-// and changes no rules, and a process cannot use one of these files without being seen, with one exception: who had a
-// file open before the memory began, or before the last full read, keeps it open, and makes a write that fails after
-// its first rules. Those are seen once the file is closed.
+// that load left for as long as no other process has written the files by which they change. The kernel itself makes
+// and changes no rules. Writes are seen as they are made; the first rules of a write that then fails are seen once its
+// writer closes the file.
 //
 // It serves one loader, as [Load] does, and is not safe for concurrent use. A nil memory knows nothing.
 type Memory struct {

@@ -38,7 +38,7 @@ type Model struct {
 
 	rulesMade int
 
-	uses map[*modelFS]int // how often each process opened, wrote or closed a file of rules
+	uses map[*modelFS]int // how often each process wrote a file of rules, or closed one it could write
 }
 
 type modelLabel struct {
@@ -141,7 +141,6 @@ func (fs *modelFS) Open(name string, flag int) (File, error) {
 	if flag&unix.O_ACCMODE != unix.O_RDONLY && !ops.anyone && !fs.caller.Root {
 		return nil, &os.PathError{Op: "open", Path: name, Err: unix.EACCES}
 	}
-	fs.used(name)
 	return &modelFile{fs: fs, name: name, ops: ops, flag: flag}, nil
 }
 
@@ -236,7 +235,9 @@ func (f *modelFile) Close() error {
 		return &os.PathError{Op: "close", Path: f.name, Err: os.ErrClosed}
 	}
 	f.closed = true
-	f.fs.used(f.name)
+	if f.flag&unix.O_ACCMODE != unix.O_RDONLY {
+		f.fs.used(f.name)
+	}
 	return nil
 }
 

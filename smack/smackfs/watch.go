@@ -19,7 +19,8 @@ type watchable interface {
 	watchRules() (watch, error)
 }
 
-// watch tells whether another process than this one opened, wrote or closed one of [ruleFiles].
+// watch tells whether another process than this one wrote one of [ruleFiles], or closed one it could have written. The
+// second is for writes that fail after their first rules, of which the kernel tells nobody (vfs_write).
 type watch interface {
 	// quiet reports whether none did since the call before, or since the watch began. An error is a no.
 	quiet() bool
@@ -56,7 +57,7 @@ func (d Dir) watchRules() (watch, error) {
 	}
 	for _, name := range ruleFiles {
 		path := filepath.Join(string(d), name)
-		err := unix.FanotifyMark(fd, unix.FAN_MARK_ADD, unix.FAN_OPEN|unix.FAN_MODIFY|unix.FAN_CLOSE_WRITE, unix.AT_FDCWD, path)
+		err := unix.FanotifyMark(fd, unix.FAN_MARK_ADD, unix.FAN_MODIFY|unix.FAN_CLOSE_WRITE, unix.AT_FDCWD, path)
 		if err != nil {
 			unix.Close(fd)
 			return nil, fmt.Errorf("watch %s: %w", path, err)

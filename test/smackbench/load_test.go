@@ -14,11 +14,11 @@ import (
 )
 
 // timedLoad loads and gives the report, with the milliseconds of the whole and of the writing.
-func timedLoad(fs smackfs.FS, want, owned *smack.Set) (r *smackfs.Report, whole, writing float64, err error) {
+func timedLoad(fs smackfs.FS, want, owned *smack.Set, m *smackfs.Memory) (r *smackfs.Report, whole, writing float64, err error) {
 	timed := &timedFS{FS: fs}
 	runtime.GC()
 	start := time.Now()
-	r, err = smackfs.Load(context.Background(), timed, want, owned, smackfs.Options{})
+	r, err = smackfs.Load(context.Background(), timed, want, owned, smackfs.Options{Memory: m})
 	return r, since(start), timed.writing(), err
 }
 
@@ -30,7 +30,7 @@ func takeLoad(fs smackfs.FS, shape smacktest.Shape) (values, error) {
 	if err := warm(set, text(set)); err != nil {
 		return nil, err
 	}
-	r, whole, writing, err := timedLoad(fs, set, nil)
+	r, whole, writing, err := timedLoad(fs, set, nil, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -102,26 +102,42 @@ func takeChange(fs smackfs.FS, shape smacktest.Shape) (values, error) {
 	if err := warm(set, rules); err != nil {
 		return nil, err
 	}
-	first, _, _, err := timedLoad(fs, set, nil)
+	first, _, _, err := timedLoad(fs, set, nil, nil)
 	if err != nil {
 		return nil, err
 	}
+	memory, err := smackfs.NewMemory(fs)
+	if err != nil {
+		return nil, err
+	}
+	defer memory.Close()
 	all := map[string][]float64{}
 	add := func(name string, ms float64) { all[name] = append(all[name], ms) }
 	now, next, owned := set, other, first.Owned
-	for range repeats {
-		r, whole, _, err := timedLoad(fs, now, owned)
-		if err != nil || r.Writes != 0 {
-			return nil, fmt.Errorf("an unchanged load makes %d writes: %w", r.Writes, err)
+	for _, way := range []struct {
+		name   string
+		memory *smackfs.Memory
+	}{{"-read", nil}, {"", memory}} {
+		// The first load with a memory reads the rules.
+		if _, _, _, err := timedLoad(fs, now, owned, way.memory); err != nil {
+			return nil, err
 		}
-		add("unchanged", whole)
-		r, whole, writing, err := timedLoad(fs, next, r.Owned)
-		if err != nil || r.Writes != 1 || r.Written != 1 {
-			return nil, fmt.Errorf("a change of one rule makes %d writes of %d rules: %w", r.Writes, r.Written, err)
+		for range repeats {
+			r, whole, _, err := timedLoad(fs, now, owned, way.memory)
+			if err != nil || r.Writes != 0 {
+				return nil, fmt.Errorf("an unchanged load makes %d writes: %w", r.Writes, err)
+			}
+			add("unchanged"+way.name, whole)
+			r, whole, writing, err := timedLoad(fs, next, r.Owned, way.memory)
+			if err != nil || r.Writes != 1 || r.Written != 1 {
+				return nil, fmt.Errorf("a change of one rule makes %d writes of %d rules: %w", r.Writes, r.Written, err)
+			}
+			add("one"+way.name, whole)
+			if way.memory == nil { // the clock stops where the rules are read again
+				add("one-writing", writing)
+			}
+			now, next, owned = next, now, r.Owned
 		}
-		add("one", whole)
-		add("one-writing", writing)
-		now, next, owned = next, now, r.Owned
 	}
 	for range repeats {
 		runtime.GC()
@@ -150,20 +166,22 @@ func takeChange(fs smackfs.FS, shape smacktest.Shape) (values, error) {
 
 // Loads into a kernel that has the rules already:
 //
-//	ms/unchanged    Load of the same rules, which writes nothing
-//	ms/one          Load with one rule changed, which writes that one; ms/one-writing is the write
+//	ms/unchanged    Load of the same rules, which writes nothing; with the memory of the loads before, as policyd has it
+//	ms/one          Load with one rule changed, which writes that one; with the memory
+//	ms/unchanged-read, ms/one-read  the same without a memory: all rules are read, and read again; ms/one-writing is the write
 //	ms/rewrite      all rules written again in chunks, ready in memory
 //	ms/clear        every rule set to no access, then all written, as smackctl apply does it
 //	ms/single       all rules written again, one a write
 func BenchmarkChange(b *testing.B) {
 	inGuests(b, func(b *testing.B, kernel string) {
 		m := samples(b, kernel, "17k-500", "change")
-		for _, name := range []string{"unchanged", "one", "one-writing", "rewrite", "clear", "single"} {
+		for _, name := range []string{"unchanged", "one", "unchanged-read", "one-read", "one-writing", "rewrite", "clear", "single"} {
 			b.ReportMetric(m["change/"+name], "ms/"+name)
 		}
 		b.ReportMetric(m["change/rewrite"]/m["change/one-writing"], "rewrite/one-writing")
 		for _, name := range []string{"rewrite", "clear", "single"} {
 			b.ReportMetric(m["change/"+name]/m["change/one"], name+"/one")
+			b.ReportMetric(m["change/"+name]/m["change/one-read"], name+"/one-read")
 		}
 	})
 }

@@ -157,7 +157,7 @@ func warm(set *smack.Set, rules []byte) error {
 		if _, err := writeBare(fs, chunks(rules, maxWrite)); err != nil {
 			return err
 		}
-		if _, _, _, err := timedLoad(&memoryFS{after: shown}, set, nil); err != nil {
+		if _, _, _, err := timedLoad(&memoryFS{after: shown}, set, nil, nil); err != nil {
 			return err
 		}
 	}
