@@ -38,6 +38,7 @@ type order struct {
 	file   string
 	fd     int
 	digest string
+	label  string // of Smack, "" to keep the own
 	argv   []string
 }
 
@@ -48,6 +49,7 @@ func parseOrder(args []string) (order, error) {
 	f.StringVar(&o.file, "file", "", "")
 	f.IntVar(&o.fd, "fd", -1, "")
 	f.StringVar(&o.digest, "digest", "", "")
+	f.StringVar(&o.label, "smack-label", "", "")
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
@@ -95,6 +97,9 @@ func launch(args []string) error {
 	path, err := exec.LookPath(o.argv[0])
 	if err != nil {
 		return lookError(err)
+	}
+	if err := takeLabel(o.label); err != nil {
+		return err
 	}
 	if err := rs.RestrictThread(); err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 
 	apiv1 "policyd.dev/policyd/api/policyd/v1"
 	"policyd.dev/policyd/enforce/oci"
+	"policyd.dev/policyd/internal/containers"
 )
 
 // maxText bounds a config.json or a process file, bytes.
@@ -51,12 +52,15 @@ func (s *settings) confineContainer(l *line) error {
 	if q != nil {
 		p, err := s.profile(q)
 		if err != nil {
-			return fmt.Errorf("%s: %w", about(q), err)
+			return fmt.Errorf("%s: %w", about(q, c), err)
+		}
+		if err := containers.AllowLabel(p.SmackLabel); err != nil {
+			return fmt.Errorf("%s: %w", about(q, c), err)
 		}
 		if err := executable(s.Launcher); err != nil {
 			return err
 		}
-		edited, err = c.Edited(oci.Edit{Launcher: s.Launcher, Profile: p.file, Digest: p.Digest, Version: p.Version})
+		edited, err = c.Edited(oci.Edit{Launcher: s.Launcher, Profile: p.file, Digest: p.Digest, Version: p.Version, SmackLabel: p.SmackLabel})
 		if err != nil {
 			return fmt.Errorf("%s: %w", path, err)
 		}
@@ -75,19 +79,24 @@ func (s *settings) question(c *oci.Config) (*apiv1.GetProfileRequest, error) {
 	case c.Sandbox:
 		return nil, nil
 	case s.Select == "bindings":
-		return &apiv1.GetProfileRequest{Workload: &apiv1.Workload{Image: c.Image, Namespace: c.Namespace, Annotations: c.Annotations}}, nil
+		return &apiv1.GetProfileRequest{Workload: &apiv1.Workload{Image: c.Image, Namespace: c.Namespace, Container: c.Container, Annotations: c.Annotations}}, nil
 	case ref != "":
-		return &apiv1.GetProfileRequest{Ref: ref}, nil
+		return &apiv1.GetProfileRequest{Ref: ref, Parameters: oci.Values(c.Parameters)}, nil
+	case len(c.Parameters) > 0:
+		return nil, fmt.Errorf("%s: nothing names the policy they are for", oci.About(c.Parameters))
 	case s.Unannotated == "refuse":
 		return nil, fmt.Errorf("the container has no annotation %s, and the configuration says to refuse such (unannotated: in %s)", oci.AnnotationProfile, s.file)
 	}
 	return nil, nil
 }
 
-// about names what a question is about.
-func about(q *apiv1.GetProfileRequest) string {
+// about names what a question is about, with the annotations that made it.
+func about(q *apiv1.GetProfileRequest, c *oci.Config) string {
 	if w := q.GetWorkload(); w != nil {
 		return fmt.Sprintf("profile by bindings (image %q, namespace %q)", w.GetImage(), w.GetNamespace())
+	}
+	if len(c.Parameters) > 0 {
+		return fmt.Sprintf("profile %q with the annotations %s", q.GetRef(), oci.About(c.Parameters))
 	}
 	return fmt.Sprintf("profile %q", q.GetRef())
 }
@@ -109,7 +118,7 @@ func (s *settings) refuseRestore(l *line) error {
 	}
 	q, err := s.question(c)
 	if err == nil && q != nil {
-		err = fmt.Errorf("%s: a restored container would not be confined; start it anew", about(q))
+		err = fmt.Errorf("%s: a restored container would not be confined; start it anew", about(q, c))
 	}
 	return err
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"policyd.dev/policyd/enforce/oci"
+	"policyd.dev/policyd/internal/containers"
 )
 
 // confineExec puts the launcher before what is executed in a container that was
@@ -19,16 +20,19 @@ func confineExec(runtime string, l *line) ([]string, error) {
 	if len(l.rest) == 0 {
 		return nil, errors.New("exec: want the id of a container")
 	}
-	digest, err := containerDigest(runtime, l)
-	if err != nil || digest == "" {
+	launch, err := containerLaunch(runtime, l)
+	if err != nil || launch.Digest == "" {
 		return l.args, err
+	}
+	if err := containers.AllowLabel(launch.SmackLabel); err != nil {
+		return nil, err
 	}
 	if path, ok := l.opts["process"]; ok {
 		text, err := readText(path)
 		if err != nil {
 			return nil, fmt.Errorf("process file: %w", err)
 		}
-		edited, err := oci.EditProcess(text, digest)
+		edited, err := oci.EditProcess(text, launch)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
@@ -40,19 +44,19 @@ func confineExec(runtime string, l *line) ([]string, error) {
 	if len(l.rest) == 1 {
 		return nil, errors.New("exec: want a program")
 	}
-	return slices.Insert(slices.Clone(l.args), l.restAt+1, oci.Prefix(digest)...), nil
+	return slices.Insert(slices.Clone(l.args), l.restAt+1, launch.Prefix()...), nil
 }
 
-func containerDigest(runtime string, l *line) (string, error) {
+func containerLaunch(runtime string, l *line) (oci.Launch, error) {
 	var stdout, stderr bytes.Buffer
 	cmd := exec.Command(runtime, append(slices.Clone(l.globals), "state", l.rest[0])...)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("learn the profile of container %q: %s state: %w: %s", l.rest[0], runtime, err, strings.TrimSpace(stderr.String()))
+		return oci.Launch{}, fmt.Errorf("learn the profile of container %q: %s state: %w: %s", l.rest[0], runtime, err, strings.TrimSpace(stderr.String()))
 	}
-	digest, err := oci.StateDigest(stdout.Bytes())
+	launch, err := oci.StateLaunch(stdout.Bytes())
 	if err != nil {
-		return "", fmt.Errorf("learn the profile of container %q: %w", l.rest[0], err)
+		return launch, fmt.Errorf("learn the profile of container %q: %w", l.rest[0], err)
 	}
-	return digest, nil
+	return launch, nil
 }

@@ -8,8 +8,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,6 +30,8 @@ const patience = 10 * time.Second
 type known struct {
 	Digest  string `json:"digest"`
 	Version string `json:"version"` // NAME@NUMBER
+	// SmackLabel is that of the container's processes, "" for none.
+	SmackLabel string `json:"smackLabel,omitempty"`
 
 	file string
 }
@@ -40,13 +44,16 @@ func (s *settings) profile(q *apiv1.GetProfileRequest) (*known, error) {
 	switch code := status.Code(err); {
 	case err == nil:
 	case s.Unreachable == "last-known" && ref != "" && (code == codes.Unavailable || code == codes.DeadlineExceeded):
-		k, err2 := s.lastKnown(ref)
+		k, err2 := s.lastKnown(q)
 		if err2 != nil {
 			return nil, fmt.Errorf("%s; and none is known from earlier: %w", status.Convert(err).Message(), err2)
 		}
 		return k, nil
 	default:
 		return nil, errors.New(status.Convert(err).Message()) // without gRPC's own words
+	}
+	if why := res.GetSmackError(); why != "" {
+		return nil, fmt.Errorf("its Smack label %s: %s", res.GetSmackLabel(), why)
 	}
 	encoded := res.GetProfile()
 	if len(encoded) == 0 {
@@ -55,7 +62,7 @@ func (s *settings) profile(q *apiv1.GetProfileRequest) (*known, error) {
 	if profile.Digest(encoded) != res.GetProfileDigest() {
 		return nil, errors.New("policyd's answer does not match its digest")
 	}
-	k := &known{Digest: res.GetProfileDigest(), Version: fmt.Sprintf("%s@%d", res.GetVersion().GetName(), res.GetVersion().GetNumber())}
+	k := &known{Digest: res.GetProfileDigest(), Version: fmt.Sprintf("%s@%d", res.GetVersion().GetName(), res.GetVersion().GetNumber()), SmackLabel: res.GetSmackLabel()}
 	k.file = s.profileFile(k.Digest)
 	if have, err := os.ReadFile(k.file); err != nil || !bytes.Equal(have, encoded) {
 		if err := keep(k.file, encoded); err != nil {
@@ -65,7 +72,7 @@ func (s *settings) profile(q *apiv1.GetProfileRequest) (*known, error) {
 	if s.Unreachable == "last-known" && ref != "" {
 		text, err := json.Marshal(k)
 		if err == nil {
-			err = keep(s.lastFile(ref), text)
+			err = keep(s.lastFile(q), text)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("keep it: %w", err)
@@ -86,8 +93,8 @@ func (s *settings) ask(q *apiv1.GetProfileRequest) (*apiv1.GetProfileResponse, e
 }
 
 // lastKnown gives what policyd said of this reference when it was last asked.
-func (s *settings) lastKnown(ref string) (*known, error) {
-	text, err := os.ReadFile(s.lastFile(ref))
+func (s *settings) lastKnown(q *apiv1.GetProfileRequest) (*known, error) {
+	text, err := os.ReadFile(s.lastFile(q))
 	if err != nil {
 		return nil, err
 	}
@@ -111,8 +118,13 @@ func (s *settings) profileFile(digest string) string {
 	return filepath.Join(s.State, "profiles", strings.ReplaceAll(digest, ":", "-"))
 }
 
-func (s *settings) lastFile(ref string) string {
-	sum := sha256.Sum256([]byte(ref))
+// lastFile is named by what was asked: the reference and each parameter.
+func (s *settings) lastFile(q *apiv1.GetProfileRequest) string {
+	text := q.GetRef()
+	for _, name := range slices.Sorted(maps.Keys(q.GetParameters())) {
+		text += "\x00" + name + "=" + q.GetParameters()[name]
+	}
+	sum := sha256.Sum256([]byte(text))
 	return filepath.Join(s.State, "last", hex.EncodeToString(sum[:]))
 }
 

@@ -16,12 +16,15 @@ const (
 	prefix = "policyd.dev/"
 	// AnnotationProfile names the policy, as NAME, NAME@VERSION or NAME@TAG.
 	AnnotationProfile = prefix + "profile"
-	// annotationContainer with a container's name goes before AnnotationProfile.
+	// annotationContainer with a container's name goes before AnnotationProfile (see ofContainer).
 	annotationContainer = AnnotationProfile + "/container."
 	// AnnotationApplied is the digest of the profile the edit put in.
 	AnnotationApplied = prefix + "applied"
 	// AnnotationVersion is the version it is of, as NAME@NUMBER.
 	AnnotationVersion = prefix + "version"
+	// AnnotationSmack is the Smack label of the container's processes, when the
+	// policy gives one.
+	AnnotationSmack = prefix + "smack-label"
 )
 
 // Where the launcher and the profile are in a container. /dev is a tmpfs there,
@@ -43,9 +46,11 @@ type Config struct {
 	Sandbox bool
 	// Annotations are all of it.
 	Annotations map[string]string
-	// Image and Namespace are those of a container of Kubernetes, as its engine
-	// tells them; "" where it does not.
-	Image, Namespace string
+	// Parameters are the values that annotations give parameters of the policy.
+	Parameters map[string]Parameter
+	// Image and Namespace are those of a container of Kubernetes, Container and
+	// Pod its name and its pod's, as its engine tells them; "" where it does not.
+	Image, Namespace, Container, Pod string
 
 	text []byte
 }
@@ -56,6 +61,8 @@ type Edit struct {
 	Profile  string // the file with the encoded profile on the host
 	Digest   string // its digest
 	Version  string // NAME@NUMBER, for people
+	// SmackLabel is what the launcher takes on; "" for none.
+	SmackLabel string
 }
 
 // ReadConfig reads a config.json and takes an earlier edit out again. The error
@@ -76,20 +83,27 @@ func ReadConfig(text []byte) (*Config, error) {
 	c.Sandbox = a["io.kubernetes.cri.container-type"] == "sandbox" || a["io.kubernetes.cri-o.ContainerType"] == "sandbox"
 	c.Image = cmp.Or(a["io.kubernetes.cri.image-name"], a["io.kubernetes.cri-o.ImageName"])
 	c.Namespace = cmp.Or(a["io.kubernetes.cri.sandbox-namespace"], a["io.kubernetes.pod.namespace"])
-	name := cmp.Or(a["io.kubernetes.cri.container-name"], a["io.kubernetes.container.name"])
+	c.Container = cmp.Or(a["io.kubernetes.cri.container-name"], a["io.kubernetes.container.name"])
+	c.Pod = cmp.Or(a["io.kubernetes.cri.sandbox-name"], a["io.kubernetes.pod.name"])
 	if c.Sandbox {
 		return c, nil
 	}
+	if c.Parameters, err = Parameters(a, c.Container); err != nil {
+		return nil, err
+	}
 	asked := AnnotationProfile
 	for key := range a {
-		of, ofContainer := strings.CutPrefix(key, annotationContainer)
+		about, of := ofContainer(key)
 		switch {
-		case !strings.HasPrefix(key, prefix), key == AnnotationProfile:
-		case !ofContainer:
-			return nil, fmt.Errorf("%w: there is no annotation %q; there are %s and %sNAME", errs.ErrInvalid, key, AnnotationProfile, annotationContainer)
-		case name == "":
+		case !strings.HasPrefix(key, prefix), strings.HasPrefix(key, AnnotationParameter), key == AnnotationProfile:
+		case about != AnnotationProfile || of == "":
+			return nil, fmt.Errorf("%w: there is no annotation %q; there are %s, %sNAME and %sNAME", errs.ErrInvalid, key, AnnotationProfile, annotationContainer, AnnotationParameter)
+		case c.Container == "":
 			return nil, fmt.Errorf("%w: annotation %q: nothing tells the name of this container", errs.ErrInvalid, key)
-		case of == name:
+		case of != c.Container:
+		case asked != AnnotationProfile:
+			return nil, fmt.Errorf("%w: annotations %q and %q say the same", errs.ErrInvalid, min(asked, key), max(asked, key))
+		default:
 			asked = key
 		}
 	}
@@ -118,7 +132,7 @@ func (c *Config) Edited(e Edit) ([]byte, error) {
 	if !ok {
 		return nil, fmt.Errorf("%w: there is no process", errs.ErrInvalid)
 	}
-	args, err := prefixArgs(b, process, e.Digest)
+	args, err := prefixArgs(b, process, Launch{e.Digest, e.SmackLabel})
 	if err != nil {
 		return nil, fmt.Errorf("process: %w", err)
 	}
@@ -207,6 +221,9 @@ func addAnnotations(b []byte, root span, e Edit) (change, error) {
 		return change{}, err
 	}
 	text := quote(AnnotationApplied) + ":" + quote(e.Digest) + "," + quote(AnnotationVersion) + ":" + quote(e.Version)
+	if e.SmackLabel != "" {
+		text += "," + quote(AnnotationSmack) + ":" + quote(e.SmackLabel)
+	}
 	switch {
 	case ok:
 		all, err := children(b, at, '{')
@@ -238,8 +255,10 @@ func undo(b []byte) ([]byte, error) {
 		return nil, err
 	}
 	digest, ok := a[AnnotationApplied]
-	if _, alone := a[AnnotationVersion]; !ok && alone {
-		return nil, fmt.Errorf("%w: annotation %q without %q", errs.ErrInvalid, AnnotationVersion, AnnotationApplied)
+	for _, key := range []string{AnnotationVersion, AnnotationSmack} {
+		if _, alone := a[key]; !ok && alone {
+			return nil, fmt.Errorf("%w: annotation %q without %q", errs.ErrInvalid, key, AnnotationApplied)
+		}
 	}
 	if !ok {
 		return b, nil
@@ -258,7 +277,7 @@ func undo(b []byte) ([]byte, error) {
 	if !ok {
 		return nil, forged("there is no process")
 	}
-	args, n, err := launched(b, process, digest)
+	args, n, err := launched(b, process, Launch{digest, a[AnnotationSmack]})
 	if err != nil {
 		return nil, err
 	}
@@ -292,7 +311,7 @@ func undo(b []byte) ([]byte, error) {
 	}
 	changes = append(changes, drop(mounts, last-2, last))
 	b = apply(b, changes)
-	for _, key := range []string{AnnotationApplied, AnnotationVersion} {
+	for _, key := range []string{AnnotationApplied, AnnotationVersion, AnnotationSmack} {
 		if b, err = dropAnnotation(b, key); err != nil {
 			return nil, err
 		}

@@ -4,6 +4,7 @@
 //	json.go     where things stand in a JSON text
 //	config.go   config.json: which profile is asked for, the edit, and its undoing
 //	process.go  the process file of an exec
+//	parameters.go  values of a policy's parameters by annotation
 //
 // Texts are edited in place: what the edit does not touch keeps its bytes, so a
 // field that this package does not know is never lost. Editing twice is editing

@@ -162,35 +162,35 @@ func TestRefused(t *testing.T) {
 }
 
 func TestEditProcess(t *testing.T) {
-	got, err := EditProcess([]byte(`{ "cwd":"/", "args": [ "id", "-u" ], "new":1 }`), "sha256:12")
+	got, err := EditProcess([]byte(`{ "cwd":"/", "args": [ "id", "-u" ], "new":1 }`), Launch{Digest: "sha256:12"})
 	want := `{ "cwd":"/", "args": [ "/dev/.policyd/launch","exec","--file","/dev/.policyd/profile","--digest","sha256:12","--","id", "-u" ], "new":1 }`
 	if err != nil || string(got) != want {
 		t.Fatalf("%s, %v", got, err)
 	}
-	if again, err := EditProcess(got, "sha256:12"); err != nil || string(again) != want {
+	if again, err := EditProcess(got, Launch{Digest: "sha256:12"}); err != nil || string(again) != want {
 		t.Errorf("again: %s, %v", again, err)
 	}
-	if other, err := EditProcess(got, "sha256:34"); err != nil || strings.Count(string(other), LauncherPath) != 2 {
+	if other, err := EditProcess(got, Launch{Digest: "sha256:34"}); err != nil || strings.Count(string(other), LauncherPath) != 2 {
 		t.Errorf("under another: %s, %v", other, err)
 	}
 	for _, bad := range []string{``, `{}`, `{"args":[]}`, `{"args":null}`, `{"args":["a"],"Args":["b"]}`, `{"args":{}}`} {
-		if got, err := EditProcess([]byte(bad), "sha256:12"); err == nil {
+		if got, err := EditProcess([]byte(bad), Launch{Digest: "sha256:12"}); err == nil {
 			t.Errorf("%s: %s", bad, got)
 		}
 	}
 }
 
-func TestStateDigest(t *testing.T) {
+func TestStateLaunch(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"id":"a","annotations":{"policyd.dev/applied":"sha256:12"}}`: "sha256:12",
 		`{"id":"a","annotations":{"x":"y"}}`:                           "",
 		`{"id":"a"}`:                                                   "",
 	} {
-		if got, err := StateDigest([]byte(text)); err != nil || got != want {
+		if got, err := StateLaunch([]byte(text)); err != nil || got.Digest != want {
 			t.Errorf("%s: %q, %v", text, got, err)
 		}
 	}
-	if _, err := StateDigest([]byte(`{"id":`)); err == nil {
+	if _, err := StateLaunch([]byte(`{"id":`)); err == nil {
 		t.Error("half a state is one")
 	}
 }

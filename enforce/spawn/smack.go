@@ -54,6 +54,10 @@ func setSmackLabel(label string) error {
 	return nil
 }
 
+// SetThreadLabel is what a start does about the Smack label, for a caller that
+// becomes the program itself: the calling goroutine must be locked to its thread.
+func SetThreadLabel(label string) error { return setSmackLabel(label) }
+
 const smackRelabelSelf = "/sys/fs/smackfs/relabel-self"
 
 // setSmackRelabel gives the calling thread, which has the label, a list of labels

@@ -169,6 +169,7 @@ func TestLife(t *testing.T) {
 	crun("crun", self, ticks, `{"annotations":{"policyd.dev/applied":"`+digest("a")+`"}}`)
 	crun("crun-half", self, ticks, "")
 	runtime("garbage", "state.json", `{`, false, "")
+	runtime("twice", "state.json", `{"config":{"labels":["policyd.dev/applied=`+digest("a")+`","policyd.dev/applied=="]}}`, false, "")
 
 	pidFile := func(name, text string, age time.Duration) string {
 		t.Helper()
@@ -188,7 +189,7 @@ func TestLife(t *testing.T) {
 		want   Life
 	}{
 		{"running", nil, Running}, {"created", nil, Created}, {"reused", nil, Stopped}, {"ended", nil, Stopped}, {"another", nil, Gone},
-		{"unconfined", nil, Gone}, {"never", nil, Gone}, {"crun", nil, Running}, {"crun-half", nil, Unknown}, {"garbage", nil, Unknown},
+		{"unconfined", nil, Gone}, {"never", nil, Gone}, {"crun", nil, Running}, {"crun-half", nil, Unknown}, {"garbage", nil, Unknown}, {"twice", nil, Unknown},
 		{"pid", func(r *Record) { r.Root, r.Pid, r.Start = "", self, ticks }, Running},
 		{"pid of another", func(r *Record) { r.Root, r.Pid, r.Start = "", self, ticks+1 }, Gone},
 		{"no pid", func(r *Record) { r.Root, r.Pid = "", 1<<22+1 }, Gone},

@@ -14,8 +14,10 @@ import (
 
 // Annotations that the edit of a container's config.json leaves (package enforce/oci).
 const (
-	annotationApplied = "policyd.dev/applied"
-	annotationVersion = "policyd.dev/version"
+	annotationPrefix  = "policyd.dev/"
+	annotationApplied = annotationPrefix + "applied"
+	annotationVersion = annotationPrefix + "version"
+	annotationSmack   = annotationPrefix + "smack-label"
 )
 
 // State is what a runtime keeps of a container.
@@ -26,6 +28,8 @@ type State struct {
 	Bundle string
 	// Digest and Version are of the profile the container was created under, "" when under none.
 	Digest, Version string
+	// SmackLabel is what its programs take on, "" for none.
+	SmackLabel string
 	// Created tells that it waits for start.
 	Created bool
 }
@@ -73,17 +77,17 @@ func runcState(dir string) (*State, error) {
 		return nil, err
 	}
 	st := &State{Pid: file.Pid, Start: file.Start}
+	all := map[string]string{}
 	for _, l := range file.Config.Labels {
+		// A key may hold a = too, and is then taken for a shorter one.
 		key, value, _ := strings.Cut(l, "=")
-		switch key {
-		case "bundle":
-			st.Bundle = value
-		case annotationApplied:
-			st.Digest = value
-		case annotationVersion:
-			st.Version = value
+		if _, twice := all[key]; twice && strings.HasPrefix(key, annotationPrefix) {
+			return nil, fmt.Errorf("%s: %w: label %q is there twice", dir, ErrInvalid, key)
 		}
+		all[key] = value
 	}
+	st.Bundle = all["bundle"]
+	st.Digest, st.Version, st.SmackLabel = all[annotationApplied], all[annotationVersion], all[annotationSmack]
 	return st, nil
 }
 
@@ -106,7 +110,8 @@ func crunState(dir string) (*State, error) {
 		}
 		return nil, err
 	}
-	st.Digest, st.Version = config.Annotations[annotationApplied], config.Annotations[annotationVersion]
+	a := config.Annotations
+	st.Digest, st.Version, st.SmackLabel = a[annotationApplied], a[annotationVersion], a[annotationSmack]
 	return st, nil
 }
 
