@@ -90,6 +90,7 @@ var mayImport = map[string][]string{
 	"cmd/policyd-launch":   {"enforce", "internal/errs", "internal/buildinfo"},
 	"cmd/policyd-runc":     {"api", "enforce", "internal"},
 	"cmd/policyd-nri":      {"api", "enforce", "internal"},
+	"deploy":               {},
 	"store/storetest":      {"api", "store", "internal/errs"},
 	"internal/cli/clitest": {"api", "internal"},
 	"test":                 {"api", "enforce", "internal", "store"},

@@ -1,0 +1,158 @@
+// Command pages writes the manual pages of policyd but for those of policyctl, which it writes itself (policyctl man): each
+// is made from what a program says of itself with --help, or from a document of docs, so that a page cannot tell another
+// story than they do.
+//
+//	go run ./deploy/package/pages -programs bin -version 1.2.3 -date 1700000000 -out man
+//
+// It imports nothing of policyd's and is run from the root of the checkout.
+package main
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/cpuguy83/go-md2man/v2/md2man"
+)
+
+// page is a manual page.
+type page struct {
+	name    string
+	section int
+	what    string // the line that apropos finds
+	// program is asked for its help, which is the page's first part.
+	program string
+	// documents of docs, whole, follow.
+	documents []string
+	see       string
+}
+
+// pages are all of them. A program without one is a mistake, which a test finds.
+var pages = []page{
+	{
+		name: "policyd", section: 8, what: "daemon that stores sandbox policies and starts programs under them",
+		program: "policyd",
+		see: "policyctl(1), policyd.yaml(5), policyd-launch(8), policyd-runc(8), policyd-nri(8), landlock(7)",
+	},
+	{
+		name: "policyd.yaml", section: 5, what: "configuration of policyd",
+		documents: []string{"configuration.md"}, see: "policyd(8)",
+	},
+	{
+		name: "policyd-launch", section: 8, what: "become a program under a policy",
+		program: "policyd-launch", see: "policyd(8), policyctl-attach(1), policyd-runc(8), landlock(7)",
+	},
+	{
+		name: "policyd-runc", section: 8, what: "OCI runtime that puts containers under policies",
+		documents: []string{"containers.md"}, see: "policyd(8), policyd-nri(8), policyd-launch(8), runc(8), crun(1)",
+	},
+	{
+		name: "policyd-nri", section: 8, what: "plugin of containerd and CRI-O that puts containers under policies",
+		program: "policyd-nri", see: "policyd(8), policyd-runc(8)",
+	},
+}
+
+func main() {
+	programs := flag.String("programs", "bin", "folder of the built programs")
+	version := flag.String("version", "", "of policyd")
+	date := flag.Int64("date", 0, "of the pages, Unix time")
+	out := flag.String("out", "", "folder that gets man5 and man8")
+	flag.Parse()
+	if err := write(*programs, *version, time.Unix(*date, 0).UTC(), *out); err != nil {
+		fmt.Fprintln(os.Stderr, "pages:", err)
+		os.Exit(1)
+	}
+}
+
+func write(programs, version string, date time.Time, out string) error {
+	for _, p := range pages {
+		text, err := p.render(programs, version, date)
+		if err != nil {
+			return fmt.Errorf("%s(%d): %w", p.name, p.section, err)
+		}
+		if text == nil {
+			continue
+		}
+		dir := filepath.Join(out, fmt.Sprintf("man%d", p.section))
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%s.%d", p.name, p.section)), text, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// render gives the page, nil when the program it is about is not there.
+func (p *page) render(programs, version string, date time.Time) ([]byte, error) {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%% %q %q %q %q %q\n# NAME\n%s - %s\n\n", strings.ToUpper(p.name), fmt.Sprint(p.section), date.Format("January 2006"), "policyd "+version, "policyd", p.name, p.what)
+	if p.program != "" {
+		path := filepath.Join(programs, p.program)
+		if _, err := os.Stat(path); err != nil {
+			return nil, err
+		}
+		help, err := helpOf(path)
+		if err != nil {
+			return nil, err
+		}
+		b.WriteString("# SYNOPSIS\n\n" + verbatim(help) + "\n")
+	}
+	for _, d := range p.documents {
+		text, err := os.ReadFile(filepath.Join("docs", d))
+		if err != nil {
+			return nil, err
+		}
+		b.WriteString(document(string(text)))
+	}
+	fmt.Fprintf(&b, "\n# SEE ALSO\n\n%s\n\nThe documents are in /usr/share/doc/policyd/docs.\n", p.see)
+	return md2man.Render([]byte(b.String())), nil
+}
+
+// helpOf is what a program says with --help, to either stream: of one without that flag, what it says of wrong use.
+func helpOf(path string) (string, error) {
+	var out bytes.Buffer
+	cmd := exec.Command(path, "--help")
+	// The defaults in it are those of root's, not of whoever makes the page.
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := cmd.Run()
+	if out.Len() == 0 {
+		return "", fmt.Errorf("%s --help says nothing: %w", path, err)
+	}
+	return out.String(), nil
+}
+
+// verbatim is text as it stands.
+func verbatim(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(strings.TrimRight(text, "\n") + "\n") {
+		b.WriteString("    " + line)
+	}
+	return b.String()
+}
+
+var (
+	heading = regexp.MustCompile(`(?m)^(#+) (.*)$`)
+	link    = regexp.MustCompile(`!?\[([^\]]*)\]\([^)]*\)`)
+	comment = regexp.MustCompile(`(?s)<!--.*?-->\n?`)
+)
+
+// document fits a document into a page: its title and the sections below it become sections of the page, links their text.
+func document(text string) string {
+	text = comment.ReplaceAllString(text, "")
+	text = link.ReplaceAllString(text, "$1")
+	return heading.ReplaceAllStringFunc(text, func(h string) string {
+		m := heading.FindStringSubmatch(h)
+		if len(m[1]) <= 2 {
+			return "# " + strings.ToUpper(m[2])
+		}
+		return m[1][1:] + " " + m[2]
+	})
+}
