@@ -2,23 +2,17 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"os"
-	"path/filepath"
 	"time"
-
-	"golang.org/x/term"
 
 	"policyd.dev/policyd/enforce/landlock"
 	"policyd.dev/policyd/enforce/spawn"
 	"policyd.dev/policyd/internal/buildinfo"
-	"policyd.dev/policyd/internal/config"
 	"policyd.dev/policyd/internal/sandbox"
 	"policyd.dev/policyd/internal/server"
 	"policyd.dev/policyd/internal/smackhost"
@@ -37,7 +31,10 @@ func serve(o *options, stderr io.Writer) (err error) {
 	var level slog.LevelVar
 	level.Set(o.config.Log.Level)
 	log := newLogger(stderr, o.config.Log.Format, &level)
-	notify := newNotifier()
+	notify, watchdog := newNotifier(), watchdogInterval()
+	if err := keepToSelf(); err != nil {
+		return err
+	}
 
 	// Before anything slow, so that a signal during the start is not the default action.
 	signals := watchSignals()
@@ -86,20 +83,28 @@ func serve(o *options, stderr io.Writer) (err error) {
 		err = errors.Join(err, boxes.Stop(ctx))
 	}()
 
+	if adopted, err := smackhost.AdoptEarly(context.Background(), st, o.layout.Runtime); err != nil {
+		// What is in the kernel then is somebody else's for policyd, which the load below compares all the same.
+		log.Error("what was loaded at boot is not taken over", "error", err)
+	} else if adopted {
+		log.Info("what was loaded at boot is taken over")
+	}
 	host := smackhost.New(smackhost.Config{Store: st, Log: log, Find: findSmackfs})
 	if err := host.Boot(context.Background()); err != nil {
 		// It serves all the same, so that somebody can mend it, but does not say that it is ready.
 		log.Error("the assigned smack policy is not in force: no sandbox with a label is started", "error", err)
 	}
 
-	tlsConfig, err := serverTLS(o.config.TCP)
-	if err != nil {
-		return err
+	certs := &certificates{}
+	if o.config.TCP != nil {
+		if err := certs.load(o.config.TCP); err != nil {
+			return err
+		}
 	}
 	counted := newMetrics(o.config)
 	srv, err := server.New(server.Config{
 		Store: st, Sandboxes: boxes, Support: sup, Containment: containment.Name(), Grants: o.config.Grants,
-		Limits: o.config.Limits, TLS: tlsConfig, Log: log, UID: os.Geteuid(), Smack: host, LabelPool: o.config.LabelPool,
+		Limits: o.config.Limits, TLS: certs.config(), Log: log, UID: os.Geteuid(), Smack: host, LabelPool: o.config.LabelPool,
 		Unmatched: o.config.Unmatched, Metrics: counted,
 	})
 	if err != nil {
@@ -122,8 +127,12 @@ func serve(o *options, stderr io.Writer) (err error) {
 	for _, l := range listeners {
 		log.Info("listening", "address", l.Addr().String(), "network", l.Addr().Network())
 	}
-	log.Info("policyd serves", "version", buildinfo.Version, "state", o.layout.State, "landlock_abi", sup.ABI, "containment", containment.Name())
-	d := &daemon{options: o, server: srv, smack: host, metrics: counted, log: log, level: &level, notify: notify, deadline: o.config.StopDeadline}
+	log.Info("policyd serves", "release", buildinfo.Version, "state", o.layout.State, "landlock_abi", sup.ABI, "containment", containment.Name())
+	d := &daemon{
+		options: o, server: srv, smack: host, metrics: counted, log: log, level: &level, notify: notify, deadline: o.config.StopDeadline,
+		records: st, support: sup, certificates: certs, watchdog: watchdog, configuration: configurationOf(o),
+	}
+	srv.SetConfiguration(d.configuration)
 	return d.run(signals, listeners)
 }
 
@@ -157,42 +166,4 @@ func listen(o *options, log *slog.Logger) (out []net.Listener, err error) {
 		out = append(out, l)
 	}
 	return out, nil
-}
-
-// serverTLS reads the files of the tcp section, nil without one.
-func serverTLS(t *config.TCP) (*tls.Config, error) {
-	if t == nil {
-		return nil, nil
-	}
-	cert, err := tls.LoadX509KeyPair(t.Certificate, t.Key)
-	if err != nil {
-		return nil, fmt.Errorf("tcp.certificate: %w", err)
-	}
-	pem, err := os.ReadFile(t.ClientCA)
-	if err != nil {
-		return nil, fmt.Errorf("tcp.clientCA: %w", err)
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("tcp.clientCA: %s holds no certificate", filepath.Base(t.ClientCA))
-	}
-	return &tls.Config{
-		Certificates: []tls.Certificate{cert}, ClientCAs: pool,
-		ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS13,
-	}, nil
-}
-
-// newLogger logs text for people at a terminal and JSON for everybody else.
-func newLogger(w io.Writer, format string, level slog.Leveler) *slog.Logger {
-	if format == "auto" {
-		format = "json"
-		if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-			format = "text"
-		}
-	}
-	o := &slog.HandlerOptions{Level: level}
-	if format == "text" {
-		return slog.New(slog.NewTextHandler(w, o))
-	}
-	return slog.New(slog.NewJSONHandler(w, o))
 }

@@ -9,6 +9,12 @@
 //	folders.go  the folders it keeps its files in
 //	metrics.go  the listener for Prometheus
 //	notify.go   words to the service manager
+//	status.go   the text of systemctl status, and what policyctl status says of the configuration
+//	watchdog.go whether policyd works
+//	tls.go      the certificates of the network's listener
+//	logger.go   where the log goes
+//	smackboot.go  the SmackPolicy early in a boot
+//	privileges.go what no child shall inherit
 package main
 
 import (
@@ -35,15 +41,22 @@ const (
 const usage = `policyd stores sandbox policies and starts programs under them.
 
 Usage:
-  policyd [--config FILE] [--state-dir DIR] [--listen unix:///PATH] [--socket-mode MODE]
+  policyd [--user|--system] [--config FILE] [--state-dir DIR] [--listen unix:///PATH] [--socket-mode MODE]
+  policyd smack-boot [--state-dir DIR]
 
   --config FILE       configuration (default %s, which need not exist)
   --state-dir DIR     folder of the store and of logs (default %s);
                       socket and journal then lie in DIR/run
   --listen ADDRESS    unix:///PATH of the socket (default unix://%s)
   --socket-mode MODE  permissions of the socket, octal (default 0660 for root, else 0600)
+  --user              the calling user's folders, socket and configuration; the default but for root
+  --system            the system's; the default for root
+  --check             read the configuration and its certificates, say what is wrong, and exit
   --version           print the version and exit
   --help              print this and exit
+
+smack-boot loads the SmackPolicy that is assigned to this host from the store, early in
+a boot, with neither daemon nor network (policyd-smack.service).
 
 policyd needs no root: a user's own keeps its state in that user's folders, and
 starts programs as that user alone.
@@ -54,21 +67,22 @@ Examples:
   policyd --config ./policyd.yaml --listen unix:///tmp/policyd.sock
   policyctl status                               see whether it answers
 
-Signals: TERM and INT stop it, sandboxes go on; HUP reads roles, limits and log level again.
+Signals: TERM and INT stop it, sandboxes go on; HUP reads the configuration again.
 Exit codes: 0 stopped as asked, 1 failed, 2 wrong use or configuration.
 `
 
 // flags are the command line.
 type flags struct {
 	config, stateDir, listen, socketMode string
-	version                              bool
+	version, user, system                bool
+	smackBoot, check                     bool
 }
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
 func run(args []string, stdout, stderr io.Writer) int {
-	layout := paths.Default()
 	f, err := parseFlags(args)
+	layout := f.layout()
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		fmt.Fprintf(stdout, usage, layout.Config, layout.State, layout.Socket())
@@ -84,6 +98,20 @@ func run(args []string, stdout, stderr io.Writer) int {
 	if err != nil {
 		fmt.Fprintf(stderr, "policyd: %v\n", err)
 		return exitUsage
+	}
+	switch {
+	case f.smackBoot:
+		if err := smackBoot(o, stderr); err != nil {
+			fmt.Fprintf(stderr, "policyd: %v\n", err)
+			return exitFailure
+		}
+		return exitOK
+	case f.check:
+		if err := o.check(); err != nil {
+			fmt.Fprintf(stderr, "policyd: %v\n", err)
+			return exitUsage
+		}
+		return exitOK
 	}
 	if err := serve(o, stderr); err != nil {
 		// The logger may be set to be quiet; why a daemon is not there is told always.
@@ -103,13 +131,36 @@ func parseFlags(args []string) (*flags, error) {
 	set.StringVar(&f.listen, "listen", "", "")
 	set.StringVar(&f.socketMode, "socket-mode", "", "")
 	set.BoolVar(&f.version, "version", false, "")
+	set.BoolVar(&f.user, "user", false, "")
+	set.BoolVar(&f.system, "system", false, "")
+	set.BoolVar(&f.check, "check", false, "")
+	if len(args) > 0 && args[0] == "smack-boot" {
+		f.smackBoot, args = true, args[1:]
+	}
 	if err := set.Parse(args); err != nil {
-		return nil, err
+		return f, err
+	}
+	switch {
+	case f.user && f.system:
+		return f, errors.New("--user and --system exclude each other")
+	case f.smackBoot && (f.user || f.check || f.config != "" || f.listen != "" || f.socketMode != ""):
+		return f, errors.New("smack-boot takes --state-dir alone: it reads no configuration and is of the system's policyd")
 	}
 	if set.NArg() > 0 {
-		return nil, fmt.Errorf("unexpected argument %q", set.Arg(0))
+		return f, fmt.Errorf("unexpected argument %q", set.Arg(0))
 	}
 	return f, nil
+}
+
+// layout is where the policyd that was asked for keeps its files.
+func (f *flags) layout() paths.Layout {
+	switch {
+	case f.user:
+		return paths.User()
+	case f.system || f.smackBoot:
+		return paths.System()
+	}
+	return paths.Default()
 }
 
 // options is the command line and the configuration file together.
@@ -135,6 +186,11 @@ func (f *flags) options(layout paths.Layout) (*options, error) {
 			return nil, fmt.Errorf("--state-dir: %w", err)
 		}
 		o.layout = layout.WithState(dir)
+	}
+	if f.smackBoot {
+		// A mistake in the file must not keep the policy out of the kernel.
+		o.config = config.Default(os.Geteuid())
+		return o, nil
 	}
 	cfg, err := o.load()
 	if err != nil {
@@ -169,6 +225,14 @@ func (o *options) load() (*config.Config, error) {
 		}
 	}
 	return cfg, nil
+}
+
+// check says whether a reload would succeed.
+func (o *options) check() error {
+	if o.config.TCP == nil {
+		return nil
+	}
+	return (&certificates{}).load(o.config.TCP)
 }
 
 // unixPath is the path in an address of gRPC's form unix:///path, unix:/path, or a plain path.

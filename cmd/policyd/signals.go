@@ -1,19 +1,26 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"net"
 	"os"
 	"os/signal"
-	"reflect"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	apiv1 "policyd.dev/policyd/api/policyd/v1"
+	"policyd.dev/policyd/enforce/landlock"
+	"policyd.dev/policyd/internal/config"
 	"policyd.dev/policyd/internal/metrics"
 	"policyd.dev/policyd/internal/server"
 	"policyd.dev/policyd/internal/smackhost"
+	"policyd.dev/policyd/store"
 )
 
 // signalWatch receives the signals the daemon acts on.
@@ -41,7 +48,16 @@ type daemon struct {
 	level    *slog.LevelVar
 	notify   notifier
 	deadline time.Duration
-	look     *time.Ticker // runs until the service manager was told that policyd is ready
+	look     *time.Ticker // asks whether policyd is ready until it is, then what there is to tell
+
+	records       *store.Store
+	support       landlock.Support
+	certificates  *certificates
+	watchdog      time.Duration // 0: none
+	configuration *apiv1.ConfigurationStatus
+	told          bool   // that policyd is ready
+	shown         string // the text that was told last
+	unwell        error  // of the watchdog's last question
 }
 
 // run serves until a signal stops it or a listener fails.
@@ -50,11 +66,19 @@ func (d *daemon) run(signals *signalWatch, listeners []net.Listener) error {
 	go func() { ended <- d.server.Serve(listeners...) }()
 	d.look = time.NewTicker(lookAgain)
 	defer d.look.Stop()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	answers := make(chan error)
+	if d.watchdog > 0 {
+		go watch(ctx, d.watchdog, func(ctx context.Context) error { return works(ctx, d.records, listeners) }, answers)
+	}
 	d.ready()
 	for {
 		select {
 		case <-d.look.C:
-			d.ready()
+			d.tend()
+		case err := <-answers:
+			d.worked(err)
 		case err := <-ended:
 			d.server.Stop(0)
 			return err
@@ -84,15 +108,41 @@ func (d *daemon) run(signals *signalWatch, listeners []net.Listener) error {
 // lookAgain is how often a policyd that is not ready looks whether it is.
 const lookAgain = time.Second
 
-// ready tells the service manager so once the assigned SmackPolicy is in force; until then, why not, and to go on waiting.
+// ready tells the service manager so once the assigned SmackPolicy is in force; until then, why not, and to go on waiting. What
+// becomes of the policy later is in the text alone.
 func (d *daemon) ready() {
-	if err := d.smack.Failed(); err != nil {
+	if err := d.smack.Failed(); err != nil && !d.told {
 		why := strings.Join(strings.Fields(err.Error()), " ") // one line
 		d.tell("STATUS=not ready: "+why, fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", (10*lookAgain).Microseconds()))
 		return
 	}
-	d.look.Stop()
-	d.tell("READY=1", "STATUS=serving")
+	d.look.Reset(statusEvery)
+	d.told, d.shown = true, d.text()
+	d.tell("READY=1", "STATUS="+d.shown)
+}
+
+// tend is what comes round: not yet ready, is it; and then the text.
+func (d *daemon) tend() {
+	if !d.told {
+		d.ready()
+		return
+	}
+	d.show()
+}
+
+// worked takes an answer of the watchdog's question. Without one that is good the service manager ends policyd.
+func (d *daemon) worked(err error) {
+	if err == nil {
+		d.tell("WATCHDOG=1")
+	} else {
+		d.log.Error("policyd does not work; the service manager is not told otherwise", "error", err)
+	}
+	if (err == nil) != (d.unwell == nil) {
+		d.unwell = err
+		if d.told {
+			d.show()
+		}
+	}
 }
 
 // reload takes what it can from the file. One with a mistake changes nothing.
@@ -100,28 +150,56 @@ func (d *daemon) reload() {
 	d.tell(reloading()...)
 	defer d.ready()
 	cfg, err := d.options.load()
+	if err == nil && d.options.config.TCP != nil && cfg.TCP != nil {
+		err = d.certificates.load(cfg.TCP)
+	}
 	d.metrics.Reloaded(err)
+	defer func() { d.server.SetConfiguration(d.configuration) }()
 	if err != nil {
+		d.configuration.Error = err.Error()
 		d.log.Error("configuration was not read again; nothing is changed", "error", err)
 		return
 	}
 	d.server.Reload(cfg.Grants, cfg.Limits)
 	d.server.SetUnmatched(cfg.Unmatched)
 	d.level.Set(cfg.Log.Level)
-	old := d.options.config
-	for name, same := range map[string]bool{
-		"socket": cfg.Socket == old.Socket, "tcp": reflect.DeepEqual(cfg.TCP, old.TCP), "store": cfg.Store == old.Store,
-		"log.format": cfg.Log.Format == old.Log.Format, "launcher": cfg.Launcher == old.Launcher,
-		"limits.messageSize": cfg.Limits.MessageBytes == old.Limits.MessageBytes,
-		"stopDeadline":       cfg.StopDeadline == old.StopDeadline,
-		"metrics.listen":     cfg.Metrics == old.Metrics,
-		"smack.poolSize":     cfg.LabelPool == old.LabelPool,
-	} {
-		if !same {
-			d.log.Warn("change takes effect at the next start", "key", name)
-		}
+	d.deadline = cfg.StopDeadline
+	d.configuration = configurationOf(d.options)
+	d.configuration.Restart = needRestart(d.options.config, cfg)
+	for _, key := range d.configuration.GetRestart() {
+		d.log.Warn("change takes effect at the next start", "key", key)
 	}
 	d.log.Info("configuration was read again", "file", d.options.configFile, "roles", len(cfg.Grants))
+}
+
+// configurationOf is what was read just now.
+func configurationOf(o *options) *apiv1.ConfigurationStatus {
+	return &apiv1.ConfigurationStatus{File: o.configFile, Read: timestamppb.Now()}
+}
+
+// needRestart names the keys that have changed since the start and are read there only, sorted.
+func needRestart(old, now *config.Config) []string {
+	listen := func(c *config.Config) string {
+		if c.TCP == nil {
+			return ""
+		}
+		return c.TCP.Listen
+	}
+	var keys []string
+	for name, same := range map[string]bool{
+		"socket": now.Socket == old.Socket, "tcp.listen": listen(now) == listen(old), "store": now.Store == old.Store,
+		"log.format": now.Log.Format == old.Log.Format, "launcher": now.Launcher == old.Launcher,
+		"limits.messageSize": now.Limits.MessageBytes == old.Limits.MessageBytes,
+		"limits.logSize":     now.Limits.LogBytes == old.Limits.LogBytes,
+		"metrics.listen":     now.Metrics == old.Metrics,
+		"smack.poolSize":     now.LabelPool == old.LabelPool,
+	} {
+		if !same {
+			keys = append(keys, name)
+		}
+	}
+	slices.Sort(keys)
+	return keys
 }
 
 func (d *daemon) tell(lines ...string) {

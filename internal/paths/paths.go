@@ -30,8 +30,18 @@ type Layout struct {
 // lies in the state folder: a shared /tmp would let another user sit on the name.
 func Default() Layout {
 	if os.Geteuid() == 0 {
-		return Layout{State: "/var/lib/policyd", Runtime: "/run/policyd", Config: "/etc/policyd/policyd.yaml"}
+		return System()
 	}
+	return User()
+}
+
+// System returns the layout of the system's policyd, whoever runs it.
+func System() Layout {
+	return Layout{State: "/var/lib/policyd", Runtime: "/run/policyd", Config: "/etc/policyd/policyd.yaml"}
+}
+
+// User returns the layout of the calling user's own policyd, also for root.
+func User() Layout {
 	l := Layout{
 		State:  filepath.Join(xdg("XDG_STATE_HOME", ".local/state"), "policyd"),
 		Config: filepath.Join(xdg("XDG_CONFIG_HOME", ".config"), "policyd", "policyd.yaml"),

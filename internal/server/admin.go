@@ -34,7 +34,8 @@ func (s *Server) Status(ctx context.Context, _ *apiv1.StatusRequest) (*apiv1.Sta
 	}
 	resp := &apiv1.StatusResponse{
 		Version: buildinfo.Version, Started: timestamppb.New(s.started), Landlock: landlockStatus(s.support),
-		Smack: s.smackStatus(ctx, c), Store: stats, Caller: c.String(), Roles: c.roles(), Containment: s.containment, Kernel: kernelRelease(),
+		Configuration: s.configuration.Load(),
+		Smack:         s.smackStatus(ctx, c), Store: stats, Caller: c.String(), Roles: c.roles(), Containment: s.containment, Kernel: kernelRelease(),
 	}
 	for _, sb := range alive {
 		if c.requireSandbox(sb) != nil {

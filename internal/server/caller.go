@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"path"
 	"slices"
 
@@ -150,6 +151,7 @@ type call struct {
 	caller *Caller
 	id     string
 	method string
+	noted  []slog.Attr // for its line in the log
 }
 
 type callKey struct{}

@@ -185,7 +185,7 @@ func (s *Server) attrs(c *call, start time.Time, code codes.Code) []slog.Attr {
 			attrs = append(attrs, slog.String("program", program))
 		}
 	}
-	return attrs
+	return append(attrs, c.noted...)
 }
 
 // shortMethod is "PolicyService/Apply" of "/policyd.v1.PolicyService/Apply".

@@ -46,6 +46,7 @@ func (s *Server) Run(stream grpc.BidiStreamingServer[apiv1.RunRequest, apiv1.Run
 		return withResource(full.place(err), store.KindLandlockPolicy, r.Spec.GetRef())
 	}
 	defer a.Close()
+	notedSandbox(ctx, a.Sandbox())
 	if err := stream.Send(&apiv1.RunResponse{Response: &apiv1.RunResponse_Started{Started: a.Sandbox()}}); err != nil {
 		return err
 	}

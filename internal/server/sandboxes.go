@@ -133,6 +133,7 @@ func (s *Server) Start(ctx context.Context, req *apiv1.StartRequest) (*apiv1.Sta
 	if err != nil {
 		return nil, withResource(full.place(err), store.KindLandlockPolicy, req.GetSpec().GetRef())
 	}
+	notedSandbox(ctx, sb)
 	return &apiv1.StartResponse{Sandbox: sb}, nil
 }
 

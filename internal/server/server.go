@@ -77,10 +77,11 @@ type Server struct {
 	started     time.Time
 	now         func() time.Time
 
-	authority atomic.Pointer[authority]
-	limits    atomic.Pointer[config.Limits]
-	starts    startRates
-	open      *peer.Connections
+	configuration atomic.Pointer[apiv1.ConfigurationStatus]
+	authority     atomic.Pointer[authority]
+	limits        atomic.Pointer[config.Limits]
+	starts        startRates
+	open          *peer.Connections
 
 	bindingsMu sync.Mutex                    // who reads the Bindings, to put them into
 	bindings   atomic.Pointer[binding.Index] // nil: not read yet
