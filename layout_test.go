@@ -81,7 +81,7 @@ var mayImport = map[string][]string{
 	"internal/metrics":     {"api", "internal/buildinfo"},
 	"internal/sandbox":     {"api", "store", "enforce", "internal/errs"},
 	"internal/smackhost":   {"api", "store", "smack", "internal/errs", "internal/policy"},
-	"internal/server":      {"api", "store", "enforce", "internal/binding", "internal/errs", "internal/policy", "internal/peer", "internal/config", "internal/sandbox", "internal/smackhost", "internal/buildinfo", "internal/metrics", "smack"},
+	"internal/server":      {"internal/containers", "api", "store", "enforce", "internal/binding", "internal/errs", "internal/policy", "internal/peer", "internal/config", "internal/sandbox", "internal/smackhost", "internal/buildinfo", "internal/metrics", "smack"},
 	"internal/fleet":       {"internal/errs"},
 	"internal/cli":         {"api", "store", "enforce", "internal/errs", "internal/policy", "internal/paths", "internal/buildinfo"},
 	"internal/policytest":  {"api", "enforce", "internal/errs", "internal/policy", "internal/cli/decide"},

@@ -55,6 +55,7 @@ type Index struct {
 	facts map[fact]*prefixes
 	users map[uint32][]*rule // that select on nothing but one or few users
 	rest  []*rule            // that can only be tried
+	all   []*rule
 	of    map[string][]*Binding
 }
 
@@ -71,6 +72,7 @@ func New(bindings []*Binding) (*Index, error) {
 			return nil, fmt.Errorf("binding %s: %w", b.Name, err)
 		}
 		x.add(r)
+		x.all = append(x.all, r)
 		policy, _, _ := strings.Cut(b.Spec.GetPolicy(), "@")
 		x.of[policy] = append(x.of[policy], b)
 	}

@@ -38,11 +38,12 @@ const reconnect = 10 * time.Second
 
 // Client is a connection to policyd, made when the first call needs it.
 type Client struct {
-	Policies  apiv1.PolicyServiceClient
-	Profiles  apiv1.ProfileServiceClient
-	Sandboxes apiv1.SandboxServiceClient
-	Admin     apiv1.AdminServiceClient
-	Smack     apiv1.SmackServiceClient
+	Policies   apiv1.PolicyServiceClient
+	Profiles   apiv1.ProfileServiceClient
+	Sandboxes  apiv1.SandboxServiceClient
+	Containers apiv1.ContainerServiceClient
+	Admin      apiv1.AdminServiceClient
+	Smack      apiv1.SmackServiceClient
 
 	conn   *grpc.ClientConn
 	socket string
@@ -78,6 +79,7 @@ func Dial(target string) (*Client, error) {
 	c.Policies = apiv1.NewPolicyServiceClient(conn)
 	c.Profiles = apiv1.NewProfileServiceClient(conn)
 	c.Sandboxes = apiv1.NewSandboxServiceClient(conn)
+	c.Containers = apiv1.NewContainerServiceClient(conn)
 	c.Admin = apiv1.NewAdminServiceClient(conn)
 	c.Smack = apiv1.NewSmackServiceClient(conn)
 	return c, nil

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	apiv1 "policyd.dev/policyd/api/policyd/v1"
+	"policyd.dev/policyd/enforce/oci"
 	"policyd.dev/policyd/internal/binding"
 	"policyd.dev/policyd/internal/config"
 	"policyd.dev/policyd/internal/errs"
@@ -24,17 +26,23 @@ const (
 type bound struct {
 	ref        string
 	parameters map[string]string
+	// annotated are those of parameters that the workload's own annotations give.
+	annotated map[string]oci.Parameter
 	// binding is nil where the configuration gives the policy.
 	binding *binding.Binding
 }
 
 // key tells answers for workloads apart from those for references, which hold no NUL. With the Binding's version it is
-// about that text of it.
+// about that text of it; what annotations add is no part of that text.
 func (b *bound) key(abi uint32) string {
-	if b.binding == nil {
-		return fmt.Sprintf("\x00unmatched\x00%s\x00%d", b.ref, abi)
+	key := fmt.Sprintf("\x00unmatched\x00%s\x00%d", b.ref, abi)
+	if b.binding != nil {
+		key = fmt.Sprintf("\x00binding\x00%s@%d\x00%d", b.binding.Name, b.binding.Version, abi)
 	}
-	return fmt.Sprintf("\x00binding\x00%s@%d\x00%d", b.binding.Name, b.binding.Version, abi)
+	for _, name := range slices.Sorted(maps.Keys(b.annotated)) {
+		key += "\x00" + name + "=" + b.annotated[name].Value
+	}
+	return key
 }
 
 // index gives the Bindings as they are stored. Without one that could be read it is an error: no answer is given that
@@ -150,7 +158,7 @@ func checkWorkload(field string, w *apiv1.Workload) error {
 	if n := len(w.GetAnnotations()) + len(w.GetLabels()); n > maxFacts {
 		return invalidField(field, "%d annotations and labels, at most %d", n, maxFacts)
 	}
-	n := len(w.GetImage()) + len(w.GetNamespace()) + len(w.GetUnit()) + len(w.GetSmackLabel())
+	n := len(w.GetImage()) + len(w.GetNamespace()) + len(w.GetUnit()) + len(w.GetSmackLabel()) + len(w.GetContainer())
 	for _, m := range []map[string]string{w.GetAnnotations(), w.GetLabels()} {
 		for k, v := range m {
 			n += len(k) + len(v)
@@ -171,11 +179,21 @@ func (s *Server) bind(w *apiv1.Workload) (*bound, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := x.Best(w)
-	if b == nil {
-		return s.unbound()
+	return s.boundBy(x.Best(w), w)
+}
+
+// boundBy is what a workload gets by a Binding; nil: by none.
+func (s *Server) boundBy(by *binding.Binding, w *apiv1.Workload) (*bound, error) {
+	b := &bound{binding: by}
+	if by == nil {
+		var err error
+		if b, err = s.unbound(); err != nil {
+			return nil, err
+		}
+	} else {
+		b.ref, b.parameters = by.Spec.GetPolicy(), by.Spec.GetSet()
 	}
-	return &bound{ref: b.Spec.GetPolicy(), parameters: b.Spec.GetSet(), binding: b}, nil
+	return b, b.annotate(w)
 }
 
 // unbound is what a workload gets that no Binding matches.
@@ -191,6 +209,9 @@ func (s *Server) unbound() (*bound, error) {
 func (b *bound) about(err error) error {
 	if err == nil {
 		return nil
+	}
+	if len(b.annotated) > 0 {
+		err = fmt.Errorf("with the annotations %s: %w", oci.About(b.annotated), err)
 	}
 	if b.binding == nil {
 		return fmt.Errorf("no Binding matches the workload, and for that the configuration (bindings.unmatched) names %s: %w", b.ref, err)
@@ -218,7 +239,7 @@ func (s *Server) profileFor(ctx context.Context, c *Caller, req *apiv1.GetProfil
 	if a, ok := s.answers.get(key); ok {
 		return a, c.require(config.RoleViewer, store.KindLandlockPolicy, a.policy)
 	}
-	a, err := s.answer(ctx, c, generation, key, b.ref, b.parameters, req.GetAbi(), b.name())
+	a, err := s.answer(ctx, c, generation, key, req.GetAbi(), b)
 	return a, b.about(err)
 }
 
@@ -240,14 +261,13 @@ func (s *Server) Resolve(ctx context.Context, req *apiv1.ResolveRequest) (*apiv1
 		return nil, err
 	}
 	matches := x.Find(req.GetWorkload())
-	var b *bound
-	if len(matches) == 0 {
-		if b, err = s.unbound(); err != nil {
-			return nil, err
-		}
-	} else {
-		first := matches[0].Binding
-		b = &bound{ref: first.Spec.GetPolicy(), parameters: first.Spec.GetSet(), binding: first}
+	var first *binding.Binding
+	if len(matches) > 0 {
+		first = matches[0].Binding
+	}
+	b, err := s.boundBy(first, req.GetWorkload())
+	if err != nil {
+		return nil, s.withNear(c, x, req.GetWorkload(), err)
 	}
 	name, err := refName(store.KindLandlockPolicy, b.ref)
 	if err != nil {
@@ -259,6 +279,16 @@ func (s *Server) Resolve(ctx context.Context, req *apiv1.ResolveRequest) (*apiv1
 	v, err := s.resolve(b.ref)
 	if err != nil {
 		return nil, b.about(err)
+	}
+	if len(b.annotated) > 0 {
+		p := v.GetResource().GetLandlockPolicy()
+		err := b.checkAnnotated(p)
+		if err == nil {
+			err = policy.CheckParameters(p, b.parameters)
+		}
+		if err != nil {
+			return nil, b.about(err)
+		}
 	}
 	resp := &apiv1.ResolveResponse{Policy: b.ref, Parameters: b.parameters, Version: v.GetInfo()}
 	for i, m := range matches {
@@ -272,5 +302,6 @@ func (s *Server) Resolve(ctx context.Context, req *apiv1.ResolveRequest) (*apiv1
 		}
 		resp.Matches = append(resp.Matches, r)
 	}
+	resp.Near = s.near(c, x, req.GetWorkload())
 	return resp, nil
 }

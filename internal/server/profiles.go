@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 
+	"google.golang.org/protobuf/proto"
+
 	apiv1 "policyd.dev/policyd/api/policyd/v1"
 	"policyd.dev/policyd/enforce/landlock"
 	"policyd.dev/policyd/enforce/profile"
@@ -35,9 +37,23 @@ func (s *Server) GetProfile(ctx context.Context, req *apiv1.GetProfileRequest) (
 		return nil, err
 	}
 	if req.GetKnownDigest() != "" && req.GetKnownDigest() == a.whole.GetProfileDigest() {
-		return a.notModified, nil
+		return s.labelled(a.notModified, req), nil
 	}
-	return a.whole, nil
+	return s.labelled(a.whole, req), nil
+}
+
+// labelled adds to an answer with a Smack label why nothing may be started with it now, on this host.
+func (s *Server) labelled(r *apiv1.GetProfileResponse, req *apiv1.GetProfileRequest) *apiv1.GetProfileResponse {
+	if r.GetSmackLabel() == "" || req.GetAbi() != 0 {
+		return r
+	}
+	err := s.host.Labels()
+	if err == nil {
+		return r
+	}
+	told := proto.CloneOf(r)
+	told.SmackError = err.Error()
+	return told
 }
 
 func (s *Server) profileOf(ctx context.Context, c *Caller, req *apiv1.GetProfileRequest) (*answer, error) {
@@ -48,12 +64,13 @@ func (s *Server) profileOf(ctx context.Context, c *Caller, req *apiv1.GetProfile
 	if a, ok := s.answers.get(key); ok {
 		return a, c.require(config.RoleViewer, store.KindLandlockPolicy, a.policy)
 	}
-	return s.answer(ctx, c, s.generation.Load(), key, req.GetRef(), req.GetParameters(), req.GetAbi(), "")
+	return s.answer(ctx, c, s.generation.Load(), key, req.GetAbi(), &bound{ref: req.GetRef(), parameters: req.GetParameters()})
 }
 
-// answer makes the answer for a reference and keeps it under the key unless something changed since the generation.
-func (s *Server) answer(ctx context.Context, c *Caller, generation uint64, key, ref string, parameters map[string]string, abi uint32, bindingName string) (*answer, error) {
-	name, err := refName(store.KindLandlockPolicy, ref)
+// answer makes the answer for what a workload or a reference leads to, and keeps it under the key unless something changed
+// since the generation.
+func (s *Server) answer(ctx context.Context, c *Caller, generation uint64, key string, abi uint32, b *bound) (*answer, error) {
+	name, err := refName(store.KindLandlockPolicy, b.ref)
 	if err != nil {
 		return nil, err
 	}
@@ -67,11 +84,14 @@ func (s *Server) answer(ctx context.Context, c *Caller, generation uint64, key, 
 		}
 		sup = landlock.Support{State: landlock.Available, ABI: int(abi)}
 	}
-	v, err := s.resolve(ref)
+	v, err := s.resolve(b.ref)
 	if err != nil {
 		return nil, err
 	}
-	full, err := s.compile(ctx, v, parameters)
+	if err := b.checkAnnotated(v.GetResource().GetLandlockPolicy()); err != nil {
+		return nil, err
+	}
+	full, err := s.compile(ctx, v, b.parameters)
 	if err != nil {
 		return nil, err
 	}
@@ -81,10 +101,14 @@ func (s *Server) answer(ctx context.Context, c *Caller, generation uint64, key, 
 	}
 	whole := &apiv1.GetProfileResponse{
 		Profile: full.encoded, ProfileDigest: full.digest, Version: v.GetInfo(),
-		Origins: full.origins, LayerPlaces: full.layerPlaces, Binding: bindingName,
+		Origins: full.origins, LayerPlaces: full.layerPlaces, Binding: b.name(),
+		SmackLabel: v.GetResource().GetLandlockPolicy().GetSpec().GetProcess().GetSmackLabel(), Missing: missingRights(lost),
+	}
+	if whole.SmackLabel != "" && full.profile.Degrade && abi == 0 && s.host.Absent() {
+		whole.Missing = append(whole.Missing, &apiv1.MissingRight{Kind: "smack", Right: whole.SmackLabel})
+		whole.SmackLabel = ""
 	}
 	if len(lost) > 0 {
-		whole.Missing = missingRights(lost)
 		// A profile without layers has no encoding: nothing of it can be enforced there, which missing tells.
 		whole.Profile, whole.ProfileDigest, whole.Origins, whole.LayerPlaces = nil, "", nil, nil
 		if len(reduced.Layers) > 0 {
@@ -95,7 +119,7 @@ func (s *Server) answer(ctx context.Context, c *Caller, generation uint64, key, 
 	a := &answer{
 		whole: whole,
 		notModified: &apiv1.GetProfileResponse{
-			NotModified: true, ProfileDigest: whole.ProfileDigest, Version: v.GetInfo(), Missing: whole.Missing, Binding: bindingName,
+			NotModified: true, ProfileDigest: whole.ProfileDigest, Version: v.GetInfo(), Missing: whole.Missing, Binding: b.name(), SmackLabel: whole.SmackLabel,
 		},
 		policy: name,
 	}
@@ -122,6 +146,9 @@ func enforceable(p *profile.Profile, sup landlock.Support) (*profile.Profile, []
 }
 
 func missingRights(lost []profile.Need) []*apiv1.MissingRight {
+	if len(lost) == 0 {
+		return nil
+	}
 	out := make([]*apiv1.MissingRight, 0, len(lost))
 	for _, n := range lost {
 		kind := n.Kind.String()

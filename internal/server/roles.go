@@ -45,6 +45,8 @@ var methods = map[string]access{
 	apiv1.SandboxService_Remove_FullMethodName:        {least: config.RoleUser, doing: "remove sandboxes", write: true},
 	apiv1.SandboxService_Usage_FullMethodName:         {least: config.RoleUser, doing: "see the usage of sandboxes"},
 
+	apiv1.ContainerService_ListContainers_FullMethodName: {least: config.RoleViewer, doing: "list containers"},
+
 	apiv1.AdminService_Status_FullMethodName:     {least: config.RoleViewer, doing: "see policyd's status"},
 	apiv1.AdminService_Events_FullMethodName:     {least: config.RoleOperator, doing: "read events", global: true},
 	apiv1.AdminService_Backup_FullMethodName:     {least: config.RoleAdmin, doing: "back up the store", global: true, write: true},

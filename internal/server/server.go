@@ -40,6 +40,8 @@ type Config struct {
 	Smack *smackhost.Manager
 	// Unmatched is a reference to the policy of workloads that no Binding matches; empty: they get none.
 	Unmatched string
+	// Records is the folder with the records of containers (internal/containers); empty: there are none.
+	Records string
 	// LabelPool is how many labels a pool of labels for sandboxes has; 0: 64.
 	LabelPool int
 	// Grants are those of the configuration; nil: the defaults.
@@ -61,6 +63,7 @@ type Server struct {
 	apiv1.UnimplementedPolicyServiceServer
 	apiv1.UnimplementedProfileServiceServer
 	apiv1.UnimplementedSandboxServiceServer
+	apiv1.UnimplementedContainerServiceServer
 	apiv1.UnimplementedAdminServiceServer
 	apiv1.UnimplementedSmackServiceServer
 
@@ -70,6 +73,7 @@ type Server struct {
 	containment string
 	host        *smackhost.Manager
 	labelPool   int
+	records     string
 	log         *slog.Logger
 	metrics     *metrics.Metrics
 	usage       usage
@@ -131,7 +135,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		store: cfg.Store, sandboxes: cfg.Sandboxes, support: cfg.Support, containment: cfg.Containment,
-		host: cfg.Smack, labelPool: cfg.LabelPool, log: log, metrics: cfg.Metrics, open: open, uid: cfg.UID, started: time.Now(), now: cfg.Now,
+		host: cfg.Smack, labelPool: cfg.LabelPool, records: cfg.Records, log: log, metrics: cfg.Metrics, open: open, uid: cfg.UID, started: time.Now(), now: cfg.Now,
 		versions: newLRU[string, *apiv1.Version](versionsMost),
 		answers:  newLRU[string, *answer](answersMost),
 		compiled: newLRU[string, *compiled](compiledMost),
@@ -165,6 +169,7 @@ func New(cfg Config) (*Server, error) {
 	apiv1.RegisterPolicyServiceServer(s.grpc, s)
 	apiv1.RegisterProfileServiceServer(s.grpc, s)
 	apiv1.RegisterSandboxServiceServer(s.grpc, s)
+	apiv1.RegisterContainerServiceServer(s.grpc, s)
 	apiv1.RegisterAdminServiceServer(s.grpc, s)
 	apiv1.RegisterSmackServiceServer(s.grpc, s)
 	healthv1.RegisterHealthServer(s.grpc, s.health)
@@ -174,6 +179,9 @@ func New(cfg Config) (*Server, error) {
 	s.background.Go(s.warm)
 	s.ticking.Go(func() { s.collect(collectEvery) })
 	s.ticking.Go(func() { s.loadAgain(againAfter) })
+	if s.records != "" {
+		s.ticking.Go(func() { s.pruneRecords(pruneEvery) })
+	}
 	return s, nil
 }
 
@@ -181,7 +189,7 @@ func New(cfg Config) (*Server, error) {
 func (s *Server) services() []string {
 	return []string{
 		"", apiv1.PolicyService_ServiceDesc.ServiceName, apiv1.ProfileService_ServiceDesc.ServiceName,
-		apiv1.SandboxService_ServiceDesc.ServiceName, apiv1.AdminService_ServiceDesc.ServiceName,
+		apiv1.SandboxService_ServiceDesc.ServiceName, apiv1.ContainerService_ServiceDesc.ServiceName, apiv1.AdminService_ServiceDesc.ServiceName,
 		apiv1.SmackService_ServiceDesc.ServiceName,
 	}
 }

@@ -43,7 +43,7 @@ func TestEveryRPCHasARole(t *testing.T) {
 		}
 	}
 	// Nothing of the contract goes without a role.
-	for _, sd := range []*grpc.ServiceDesc{&apiv1.PolicyService_ServiceDesc, &apiv1.ProfileService_ServiceDesc, &apiv1.SandboxService_ServiceDesc, &apiv1.AdminService_ServiceDesc, &apiv1.SmackService_ServiceDesc} {
+	for _, sd := range []*grpc.ServiceDesc{&apiv1.PolicyService_ServiceDesc, &apiv1.ProfileService_ServiceDesc, &apiv1.SandboxService_ServiceDesc, &apiv1.ContainerService_ServiceDesc, &apiv1.AdminService_ServiceDesc, &apiv1.SmackService_ServiceDesc} {
 		for _, m := range sd.Methods {
 			need := methods["/"+sd.ServiceName+"/"+m.MethodName]
 			if need.least < config.RoleViewer {
