@@ -12,8 +12,8 @@ type line struct {
 	globals []string // the options before the command
 	command string
 	opts    map[string]string // those with a value, by long name, of the command and of the runtime
-	rest    []string          // of exec: the container and the program
-	restAt  int               // where in args rest begins
+	rest    []string          // what is no option: the container, and of exec the program
+	restAt  int               // where in args rest begins, of exec
 }
 
 // The options that take a value (true) and those that do not, of runc (main.go
@@ -84,6 +84,9 @@ func (l *line) options(at int, known options, anywhere bool) (int, error) {
 		arg := l.args[at]
 		switch {
 		case arg == "--":
+			if anywhere {
+				l.rest = append(l.rest, l.args[at+1:]...)
+			}
 			return at + 1, nil
 		case len(arg) > 1 && arg[0] == '-':
 			n, err := l.option(at, known)
@@ -94,6 +97,7 @@ func (l *line) options(at int, known options, anywhere bool) (int, error) {
 		case !anywhere:
 			return at, nil
 		default:
+			l.rest = append(l.rest, arg)
 			at++
 		}
 	}

@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 	"syscall"
 
-	apiv1 "policyd.dev/policyd/api/policyd/v1"
 	"policyd.dev/policyd/enforce/oci"
+	"policyd.dev/policyd/internal/ask"
 	"policyd.dev/policyd/internal/containers"
 )
 
@@ -31,7 +31,7 @@ func (l *line) configPath() (string, error) {
 }
 
 // confineContainer edits config.json, unless the container is to run as it is.
-func (s *settings) confineContainer(l *line) error {
+func (s *settings) confineContainer(l *line, runtime string) error {
 	path, err := l.configPath()
 	if err != nil {
 		return err
@@ -64,6 +64,9 @@ func (s *settings) confineContainer(l *line) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", path, err)
 		}
+		if err := s.record(l, runtime, c, q, p); err != nil {
+			return err
+		}
 	}
 	if bytes.Equal(edited, text) {
 		return nil
@@ -73,15 +76,15 @@ func (s *settings) confineContainer(l *line) error {
 
 // question is what policyd is to be asked for a container, nil when it runs as
 // it is.
-func (s *settings) question(c *oci.Config) (*apiv1.GetProfileRequest, error) {
+func (s *settings) question(c *oci.Config) (*ask.Question, error) {
 	ref := cmp.Or(c.Ref, s.Profile)
 	switch {
 	case c.Sandbox:
 		return nil, nil
 	case s.Select == "bindings":
-		return &apiv1.GetProfileRequest{Workload: &apiv1.Workload{Image: c.Image, Namespace: c.Namespace, Container: c.Container, Annotations: c.Annotations}}, nil
+		return &ask.Question{Workload: &ask.Workload{Image: c.Image, Namespace: c.Namespace, Container: c.Container, Annotations: c.Annotations}}, nil
 	case ref != "":
-		return &apiv1.GetProfileRequest{Ref: ref, Parameters: oci.Values(c.Parameters)}, nil
+		return &ask.Question{Ref: ref, Parameters: oci.Values(c.Parameters)}, nil
 	case len(c.Parameters) > 0:
 		return nil, fmt.Errorf("%s: nothing names the policy they are for", oci.About(c.Parameters))
 	case s.Unannotated == "refuse":
@@ -91,14 +94,14 @@ func (s *settings) question(c *oci.Config) (*apiv1.GetProfileRequest, error) {
 }
 
 // about names what a question is about, with the annotations that made it.
-func about(q *apiv1.GetProfileRequest, c *oci.Config) string {
-	if w := q.GetWorkload(); w != nil {
-		return fmt.Sprintf("profile by bindings (image %q, namespace %q)", w.GetImage(), w.GetNamespace())
+func about(q *ask.Question, c *oci.Config) string {
+	if w := q.Workload; w != nil {
+		return fmt.Sprintf("profile by bindings (image %q, namespace %q)", w.Image, w.Namespace)
 	}
 	if len(c.Parameters) > 0 {
-		return fmt.Sprintf("profile %q with the annotations %s", q.GetRef(), oci.About(c.Parameters))
+		return fmt.Sprintf("profile %q with the annotations %s", q.Ref, oci.About(c.Parameters))
 	}
-	return fmt.Sprintf("profile %q", q.GetRef())
+	return fmt.Sprintf("profile %q", q.Ref)
 }
 
 // refuseRestore: a process that was checkpointed comes back without its Landlock

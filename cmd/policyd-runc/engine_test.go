@@ -92,7 +92,7 @@ func newEngine(t *testing.T, dir, runtime, socket string) *engine {
 	t.Helper()
 	path := testkernel.RequireTool(t, runtime, "apt-get install "+runtime)
 	e := &engine{t: t, dir: filepath.Join(dir, runtime), runtime: runtime}
-	e.put("runc.yaml", fmt.Sprintf("runtime: %s\nsocket: %s\nstate: %s\n", path, socket, e.dir+"/state"), 0o644)
+	e.put("runc.yaml", fmt.Sprintf("runtime: %s\nsocket: %s\nstate: %s\nrecords: %s\n", path, socket, e.dir+"/state", e.dir+"/run/containers"), 0o644)
 	return e
 }
 

@@ -14,8 +14,9 @@ import (
 
 // confineExec puts the launcher before what is executed in a container that was
 // created under a profile, and gives the runtime's arguments. Which profile that
-// is only the runtime knows: a record made here would have to be of this very
-// container, and not of another attempt to create one of its name.
+// is only the runtime knows: a record made here may be of another attempt to
+// create a container of its name. What runc and crun keep is read; any other
+// runtime, and one that keeps it otherwise, is asked.
 func confineExec(runtime string, l *line) ([]string, error) {
 	if len(l.rest) == 0 {
 		return nil, errors.New("exec: want the id of a container")
@@ -48,6 +49,11 @@ func confineExec(runtime string, l *line) ([]string, error) {
 }
 
 func containerLaunch(runtime string, l *line) (oci.Launch, error) {
+	if root := containers.RootOf(runtime, l.opts["root"]); root != "" {
+		if st, err := containers.Runtime(root, l.rest[0]); err == nil {
+			return oci.Launch{Digest: st.Digest, SmackLabel: st.SmackLabel}, nil
+		}
+	}
 	var stdout, stderr bytes.Buffer
 	cmd := exec.Command(runtime, append(slices.Clone(l.globals), "state", l.rest[0])...)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr

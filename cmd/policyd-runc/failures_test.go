@@ -42,7 +42,7 @@ func TestPolicydNotReachable(t *testing.T) {
 			t.Errorf("never asked: exit %d, %q, %q", code, out, errOut)
 		}
 		h.put("bundle/config.json", text, 0o644)
-		files, _ := filepath.Glob(h.path("state/profiles/*"))
+		files, _ := filepath.Glob(h.path("state/last/*"))
 		os.Chmod(files[0], 0o644)
 		os.WriteFile(files[0], []byte("spoiled"), 0o644)
 		if code, out, errOut := h.run("run", "id"); code != 1 || out != "" || !strings.Contains(errOut, "not what it was") {

@@ -6,19 +6,23 @@
 //	settings.go     its configuration
 //	container.go    create and run: the edit of config.json
 //	exec.go         exec: the edit of the process file or of the arguments
-//	profiles.go     profiles from policyd, and those known from earlier
+//	profiles.go     profiles from policyd, as files that containers have mounted
+//	lastknown.go    those kept for when policyd does not answer
+//	records.go      what policyd is told of containers
 //	report.go       how engines learn of an error
 //
 // A container whose profile cannot be had is not started. The command becomes
 // the runtime behind it by exec, so it is not there while a container runs.
 //
-// It may import api, enforce/oci and internal/... .
+// Every command of a runtime starts this program, so what it links is started
+// too: it imports enforce/oci and those packages of internal/ that need nothing
+// but the standard library; neither gRPC nor YAML (TestHeavyDependencies).
 package main
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -53,12 +57,21 @@ func become(l *line) error {
 	}
 	args := l.args
 	switch l.command {
+	case "create", "run", "restore", "exec", "delete":
+		err = s.complete()
+	}
+	if err != nil {
+		return err
+	}
+	switch l.command {
 	case "create", "run":
-		err = s.confineContainer(l)
+		err = s.confineContainer(l, runtime)
 	case "restore":
 		err = s.refuseRestore(l)
 	case "exec":
 		args, err = confineExec(runtime, l)
+	case "delete":
+		s.forgetContainer(l, runtime)
 	}
 	if err != nil {
 		return err
@@ -96,14 +109,28 @@ func (s *settings) runtime() (string, error) {
 // runtime with no environment.
 func findRuntime(names []string) (path string, err error) {
 	for _, name := range names {
-		if path, err = exec.LookPath(name); err == nil {
-			return path, nil
+		if strings.Contains(name, "/") {
+			return name, runnable(name)
 		}
-		for dir := range strings.SplitSeq("/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", ":") {
-			if path, err2 := exec.LookPath(filepath.Join(dir, name)); err2 == nil && filepath.Base(name) == name {
+		for dir := range strings.SplitSeq(os.Getenv("PATH")+":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", ":") {
+			if !filepath.IsAbs(dir) {
+				continue // os/exec refuses what is found by a relative one
+			}
+			if path := filepath.Join(dir, name); runnable(path) == nil {
 				return path, nil
 			}
 		}
 	}
-	return "", err
+	return "", fmt.Errorf("no %s in $PATH or the system's folders", strings.Join(names, " and no "))
+}
+
+func runnable(path string) error {
+	st, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return err
+	case !st.Mode().IsRegular() || st.Mode()&0o111 == 0:
+		return &fs.PathError{Op: "execute", Path: path, Err: syscall.EACCES}
+	}
+	return nil
 }

@@ -96,7 +96,7 @@ func newHost(t *testing.T, more string) *host {
 	t.Cleanup(h.server.Stop)
 	h.put("runtime", fakeRuntime, 0o755)
 	h.put("policyd-launch", "", 0o755)
-	h.config = h.put("runc.yaml", fmt.Sprintf("runtime: %s\nlauncher: %s\nsocket: %s\nstate: %s\n%s", h.path("runtime"), h.path("policyd-launch"), h.path("sock"), h.path("state"), more), 0o644)
+	h.config = h.put("runc.yaml", fmt.Sprintf("runtime: %s\nlauncher: %s\nsocket: %s\nstate: %s\nrecords: %s\n%s", h.path("runtime"), h.path("policyd-launch"), h.path("sock"), h.path("state"), h.path("run/containers"), more), 0o644)
 	return h
 }
 
@@ -200,12 +200,12 @@ func TestContainers(t *testing.T) {
 			continue
 		}
 		digest := profile.Digest(h.policyd.encoded)
-		for _, part := range []string{`"args":["/dev/.policyd/launch","exec",`, digest + `","--","a"]`, h.path("state/profiles/sha256-"), `"policyd.dev/version":"web@7"`, `"future":[1.0]`} {
+		for _, part := range []string{`"args":["/dev/.policyd/launch","exec",`, digest + `","--","a"]`, h.path("run/profiles/sha256-"), `"policyd.dev/version":"web@7"`, `"future":[1.0]`} {
 			if !strings.Contains(after, part) {
 				t.Errorf("%s: no %s in\n%s", tc.name, part, after)
 			}
 		}
-		if got := h.read("state/profiles/" + strings.ReplaceAll(digest, ":", "-")); got != string(h.policyd.encoded) {
+		if got := h.read("run/profiles/" + strings.ReplaceAll(digest, ":", "-")); got != string(h.policyd.encoded) {
 			t.Errorf("%s: the profile's file has %q", tc.name, got)
 		}
 		if st, _ := os.Stat(h.path("bundle/config.json")); st.Mode() != 0o640 {

@@ -2,144 +2,187 @@ package main
 
 import (
 	"bytes"
-	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
+	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
+	"syscall"
 	"time"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
-	apiv1 "policyd.dev/policyd/api/policyd/v1"
-	"policyd.dev/policyd/enforce/profile"
-	"policyd.dev/policyd/internal/cli"
+	"policyd.dev/policyd/internal/ask"
+	"policyd.dev/policyd/internal/containers"
 )
 
 // patience bounds the question to policyd; engines wait a few seconds longer.
 const patience = 10 * time.Second
 
-// known is a profile that is there as a file.
+// maxProfile is profile.MaxEncoded: package profile decides, and is not needed to hand bytes on.
+const maxProfile = 64 << 20
+
+// known is a profile that is there as a file, and what it is of.
 type known struct {
-	Digest  string `json:"digest"`
-	Version string `json:"version"` // NAME@NUMBER
-	// SmackLabel is that of the container's processes, "" for none.
-	SmackLabel string `json:"smackLabel,omitempty"`
+	Digest     string
+	Version    string // NAME@NUMBER
+	SmackLabel string
+	Binding    string
+	Missing    []string
+	// Last tells that policyd did not answer and this is what it said before.
+	Last bool
 
 	file string
+	lock *os.File // as long as it is held, files of profiles stay
 }
 
 // profile asks policyd for a profile and keeps it as a file. One by Bindings is
 // never one from earlier: which it was depended on all that was known then.
-func (s *settings) profile(q *apiv1.GetProfileRequest) (*known, error) {
-	ref := q.GetRef()
-	res, err := s.ask(q)
-	switch code := status.Code(err); {
+func (s *settings) profile(q *ask.Question) (*known, error) {
+	k, encoded, err := s.answer(q)
+	if err != nil {
+		return nil, err
+	}
+	if k.lock, err = s.place(k, encoded); err != nil {
+		return nil, fmt.Errorf("keep it: %w", err)
+	}
+	return k, nil
+}
+
+func (s *settings) answer(q *ask.Question) (*known, []byte, error) {
+	remember := s.Unreachable == "last-known" && q.Ref != ""
+	a, err := ask.Profile(s.Socket, q, patience)
+	switch {
 	case err == nil:
-	case s.Unreachable == "last-known" && ref != "" && (code == codes.Unavailable || code == codes.DeadlineExceeded):
-		k, err2 := s.lastKnown(q)
+	case remember && ask.NoAnswer(err):
+		k, encoded, err2 := s.lastKnown(q)
 		if err2 != nil {
-			return nil, fmt.Errorf("%s; and none is known from earlier: %w", status.Convert(err).Message(), err2)
+			return nil, nil, fmt.Errorf("%w; and none is known from earlier: %w", err, err2)
 		}
-		return k, nil
+		return k, encoded, nil
 	default:
-		return nil, errors.New(status.Convert(err).Message()) // without gRPC's own words
+		if remember {
+			s.forget(q) // what policyd refuses now it must not give when it is away
+		}
+		return nil, nil, err
 	}
-	if why := res.GetSmackError(); why != "" {
-		return nil, fmt.Errorf("its Smack label %s: %s", res.GetSmackLabel(), why)
+	switch {
+	case a.SmackError != "":
+		return nil, nil, fmt.Errorf("its Smack label %s: %s", a.SmackLabel, a.SmackError)
+	case len(a.Profile) == 0:
+		return nil, nil, errors.New("this kernel can enforce nothing of it")
+	case digestOf(a.Profile) != a.Digest:
+		return nil, nil, errors.New("policyd's answer does not match its digest")
 	}
-	encoded := res.GetProfile()
-	if len(encoded) == 0 {
-		return nil, errors.New("this kernel can enforce nothing of it")
-	}
-	if profile.Digest(encoded) != res.GetProfileDigest() {
-		return nil, errors.New("policyd's answer does not match its digest")
-	}
-	k := &known{Digest: res.GetProfileDigest(), Version: fmt.Sprintf("%s@%d", res.GetVersion().GetName(), res.GetVersion().GetNumber()), SmackLabel: res.GetSmackLabel()}
-	k.file = s.profileFile(k.Digest)
-	if have, err := os.ReadFile(k.file); err != nil || !bytes.Equal(have, encoded) {
-		if err := keep(k.file, encoded); err != nil {
-			return nil, fmt.Errorf("keep it: %w", err)
+	k := &known{Digest: a.Digest, Version: a.Version, SmackLabel: a.SmackLabel, Binding: a.Binding, Missing: a.Missing}
+	if remember {
+		if err := s.remember(q, k, a.Profile); err != nil {
+			return nil, nil, fmt.Errorf("keep it for when policyd does not answer: %w", err)
 		}
 	}
-	if s.Unreachable == "last-known" && ref != "" {
-		text, err := json.Marshal(k)
-		if err == nil {
-			err = keep(s.lastFile(q), text)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("keep it: %w", err)
-		}
-	}
-	return k, nil
+	return k, a.Profile, nil
 }
 
-func (s *settings) ask(q *apiv1.GetProfileRequest) (*apiv1.GetProfileResponse, error) {
-	c, err := cli.Dial(s.Socket)
-	if err != nil {
-		return nil, err
-	}
-	defer c.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	return c.Profiles.GetProfile(ctx, q)
-}
+// profiles is the folder of the files that containers have mounted, named by
+// their digests: containers of one profile share one. It is beside the records,
+// and goes with the boot as the containers do.
+func (s *settings) profiles() string { return filepath.Join(filepath.Dir(s.Records), "profiles") }
 
-// lastKnown gives what policyd said of this reference when it was last asked.
-func (s *settings) lastKnown(q *apiv1.GetProfileRequest) (*known, error) {
-	text, err := os.ReadFile(s.lastFile(q))
-	if err != nil {
-		return nil, err
-	}
-	k := &known{}
-	if err := json.Unmarshal(text, k); err != nil {
-		return nil, err
-	}
-	k.file = s.profileFile(k.Digest)
-	encoded, err := os.ReadFile(k.file)
-	if err != nil {
-		return nil, err
-	}
-	if profile.Digest(encoded) != k.Digest {
-		return nil, fmt.Errorf("%s is not what it was", k.file)
-	}
-	return k, nil
-}
-
-// profileFile is named by the digest, so that containers of one profile share it.
 func (s *settings) profileFile(digest string) string {
-	return filepath.Join(s.State, "profiles", strings.ReplaceAll(digest, ":", "-"))
+	return filepath.Join(s.profiles(), strings.ReplaceAll(digest, ":", "-"))
 }
 
-// lastFile is named by what was asked: the reference and each parameter.
-func (s *settings) lastFile(q *apiv1.GetProfileRequest) string {
-	text := q.GetRef()
-	for _, name := range slices.Sorted(maps.Keys(q.GetParameters())) {
-		text += "\x00" + name + "=" + q.GetParameters()[name]
+// place makes the profile's file, unless it is there. The lock it gives is held
+// until the container's record is written, which then keeps the file: whoever
+// removes files holds the lock alone.
+func (s *settings) place(k *known, encoded []byte) (lock *os.File, err error) {
+	k.file = s.profileFile(k.Digest)
+	name := filepath.Join(s.profiles(), ".lock")
+	lock, err = os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+	if errors.Is(err, os.ErrNotExist) {
+		if err = os.MkdirAll(s.profiles(), 0o700); err == nil {
+			lock, err = os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+		}
 	}
-	sum := sha256.Sum256([]byte(text))
-	return filepath.Join(s.State, "last", hex.EncodeToString(sum[:]))
+	if err != nil {
+		return nil, err
+	}
+	if err = flock(lock, syscall.LOCK_SH); err == nil && !holds(k.file, encoded) {
+		s.removeUnused(lock)
+		if err = flock(lock, syscall.LOCK_SH); err == nil {
+			err = keep(k.file, encoded, 0o444, false)
+		}
+	}
+	if err != nil {
+		lock.Close()
+		return nil, err
+	}
+	return lock, nil
 }
 
-// keep writes a file whole, for everybody to read: a container's user must.
-func keep(path string, content []byte) error {
+// removeUnused removes the files of profiles under which no container is known.
+// It is done when one is added: then as many stay as there are in use, and those
+// since the last one was added. A container that is being started elsewhere holds
+// the lock, and nothing is removed then.
+func (s *settings) removeUnused(lock *os.File) {
+	if flock(lock, syscall.LOCK_EX|syscall.LOCK_NB) != nil {
+		return
+	}
+	_ = containers.Prune(s.Records) // what it leaves counts as in use
+	all, bad := containers.List(s.Records)
+	entries, err := os.ReadDir(s.profiles())
+	if len(bad) > 0 || err != nil {
+		return // which are in use cannot be told
+	}
+	used := map[string]bool{".lock": true}
+	for _, c := range all {
+		used[filepath.Base(s.profileFile(c.Digest))] = true
+	}
+	for _, e := range entries {
+		if !used[e.Name()] {
+			_ = os.Remove(filepath.Join(s.profiles(), e.Name())) // the next time tries again
+		}
+	}
+}
+
+func flock(f *os.File, how int) error {
+	for {
+		if err := syscall.Flock(int(f.Fd()), how); !errors.Is(err, syscall.EINTR) {
+			return err
+		}
+	}
+}
+
+// holds tells that a file is there with just this content. A file that a loss of
+// power has cut off is so made anew, and none needs to be synced.
+func holds(path string, content []byte) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	have := make([]byte, len(content)+1)
+	n, err := io.ReadFull(f, have)
+	return errors.Is(err, io.ErrUnexpectedEOF) && bytes.Equal(have[:n], content)
+}
+
+// keep writes a file whole.
+func keep(path string, content []byte, mode os.FileMode, sync bool) error {
 	dir := filepath.Dir(path)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
 	f, err := os.CreateTemp(dir, ".new-*")
+	if errors.Is(err, os.ErrNotExist) {
+		if err = os.MkdirAll(dir, 0o700); err == nil {
+			f, err = os.CreateTemp(dir, ".new-*")
+		}
+	}
 	if err != nil {
 		return err
 	}
 	_, err = f.Write(content)
-	err = errors.Join(err, f.Chmod(0o444), f.Sync(), f.Close())
+	err = errors.Join(err, f.Chmod(mode))
+	if sync {
+		err = errors.Join(err, f.Sync())
+	}
+	err = errors.Join(err, f.Close())
 	if err == nil {
 		err = os.Rename(f.Name(), path)
 	}
