@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"policyd.dev/policyd/enforce/landlock"
 	"policyd.dev/policyd/enforce/spawn"
 	"policyd.dev/policyd/internal/buildinfo"
+	"policyd.dev/policyd/internal/containers"
 	"policyd.dev/policyd/internal/sandbox"
 	"policyd.dev/policyd/internal/server"
 	"policyd.dev/policyd/internal/smackhost"
@@ -105,7 +107,7 @@ func serve(o *options, stderr io.Writer) (err error) {
 	srv, err := server.New(server.Config{
 		Store: st, Sandboxes: boxes, Support: sup, Containment: containment.Name(), Grants: o.config.Grants,
 		Limits: o.config.Limits, TLS: certs.config(), Log: log, UID: os.Geteuid(), Smack: host, LabelPool: o.config.LabelPool,
-		Unmatched: o.config.Unmatched, Metrics: counted,
+		Unmatched: o.config.Unmatched, Metrics: counted, Records: cmp.Or(o.config.Records, containers.Dir(o.layout.Runtime)),
 	})
 	if err != nil {
 		return err

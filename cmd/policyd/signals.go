@@ -193,6 +193,7 @@ func needRestart(old, now *config.Config) []string {
 		"limits.logSize":     now.Limits.LogBytes == old.Limits.LogBytes,
 		"metrics.listen":     now.Metrics == old.Metrics,
 		"smack.poolSize":     now.LabelPool == old.LabelPool,
+		"containers.records": now.Records == old.Records,
 	} {
 		if !same {
 			keys = append(keys, name)

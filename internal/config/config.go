@@ -26,6 +26,8 @@ type Config struct {
 	Launcher string
 	// LabelPool is how many labels a pool of labels for sandboxes has.
 	LabelPool int
+	// Records is the folder with the records of containers. Empty: internal/containers' in the runtime folder.
+	Records string
 }
 
 // DefaultLabelPool is the size of a pool of labels where the file says nothing.

@@ -104,6 +104,7 @@ log: {level: debug, format: json}
 stopDeadline: 0s
 launcher: /l
 smack: {poolSize: 5}
+containers: {records: /run/other}
 bindings: {unmatched: fallback@stable}
 metrics: {listen: "[::1]:9557"}
 `), 0)
@@ -116,7 +117,7 @@ metrics: {listen: "[::1]:9557"}
 		Grants: []Grant{{Role: RoleAdmin, Users: []uint32{0, 12}, Groups: []uint32{0, 7}, SmackLabels: []string{"System"}, Certificates: []string{"ci"}, Policies: []string{"web-*"}, SandboxLabels: []string{"App-*"}}},
 		Limits: Limits{Sandboxes: 3, StartsPerSecond: 0.5, StartBurst: 1, Connections: 2, MessageBytes: 64 << 10, LogBytes: 65536},
 		Store:  Store{KeepVersions: 2, OpenTimeout: time.Second},
-		Log:    Log{Level: slog.LevelDebug, Format: "json"}, Launcher: "/l", LabelPool: 5, Unmatched: "fallback@stable",
+		Log:    Log{Level: slog.LevelDebug, Format: "json"}, Launcher: "/l", LabelPool: 5, Records: "/run/other", Unmatched: "fallback@stable",
 		Metrics: Metrics{Address: "[::1]:9557"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -130,6 +131,7 @@ func TestMistakes(t *testing.T) {
 		{"roles:\n  - {role: user, everyone: true, sandboxLabels: ['[']}\n", `c.yaml:2:50: roles\[0\].sandboxLabels\[0\]: "\[" is not a pattern`},
 		{"bindings:\n  unmatched: allow@\n", `c.yaml:2:14: bindings.unmatched: "allow@" is neither refuse nor a policy`},
 		{"bindings: {unmatched: \"\"}\n", `bindings.unmatched: "" is neither refuse nor a policy`},
+		{"containers: {records: other}\n", `containers.records: "other" is not an absolute path`},
 		{"smack: {poolSize: 0}\n", `smack.poolSize: 0 is not between 1 and 1000`},
 		{"metrics:\n  listen: 0.0.0.0:9557\n", `c.yaml:2:11: metrics.listen: "0.0.0.0:9557": metrics are served without a password and without TLS`},
 		{"metrics: {listen: \":9557\"}", `"" is not an address of the loopback interface`},

@@ -61,6 +61,9 @@ type file struct {
 	Bindings *struct {
 		Unmatched *string `yaml:"unmatched"`
 	} `yaml:"bindings"`
+	Containers *struct {
+		Records string `yaml:"records"`
+	} `yaml:"containers"`
 	Metrics *struct {
 		Listen *string `yaml:"listen"`
 	} `yaml:"metrics"`
@@ -132,6 +135,11 @@ func (f *file) into(c *Config, v *validator) {
 	if b := f.Bindings; b != nil && b.Unmatched != nil && *b.Unmatched != refuseUnmatched {
 		if c.Unmatched = *b.Unmatched; !reference.MatchString(c.Unmatched) {
 			v.bad(at("bindings", "unmatched"), "%q is neither refuse nor a policy: web, web@3, web@stable, web@sha256:...", c.Unmatched)
+		}
+	}
+	if k := f.Containers; k != nil {
+		if c.Records = k.Records; c.Records != "" && !filepath.IsAbs(c.Records) {
+			v.bad(at("containers", "records"), "%q is not an absolute path", c.Records)
 		}
 	}
 	duration(v, at("stopDeadline"), f.StopDeadline, &c.StopDeadline)
