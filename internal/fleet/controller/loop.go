@@ -1,0 +1,173 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/concurrency"
+
+	"policyd.dev/policyd/internal/errs"
+)
+
+// Config is a controller that runs until it is stopped.
+type Config struct {
+	Member
+	// Interval between two looks; 5 s for 0.
+	Interval time.Duration
+	// SessionTTL is after how long another one takes over from one that fell
+	// silent, in whole seconds; 15 s for 0.
+	SessionTTL time.Duration
+	Log        *slog.Logger
+	// Decided is told of every decision that differs from the one before, of
+	// breaches above all: a counter and a page hang on it. It may be nil.
+	Decided func(channel string, d Decision)
+	// Leading is told when this one is elected, and when it no longer is. It may be nil.
+	Leading func(bool)
+}
+
+// Run stands for election and, when elected, takes every channel of the fleet
+// from stage to stage, until ctx ends. It needs no etcd to begin with and goes on
+// after any failure.
+func Run(ctx context.Context, c Config) {
+	if c.Interval == 0 {
+		c.Interval = 5 * time.Second
+	}
+	if c.SessionTTL == 0 {
+		c.SessionTTL = 15 * time.Second
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Decided == nil {
+		c.Decided = func(string, Decision) {}
+	}
+	if c.Leading == nil {
+		c.Leading = func(bool) {}
+	}
+	for ctx.Err() == nil {
+		if err := c.stand(ctx); err != nil && ctx.Err() == nil {
+			c.Log.Warn("fleet controller: begins again", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(c.Interval/2 + rand.N(c.Interval)): //nolint:forbidigo // ends with ctx
+		}
+	}
+}
+
+// stand is one session: until elected, then until it is lost.
+func (c *Config) stand(ctx context.Context) error {
+	session, err := concurrency.NewSession(c.Store.Client, concurrency.WithTTL(int(c.SessionTTL/time.Second)), concurrency.WithContext(ctx))
+	if err != nil {
+		return fmt.Errorf("session: %w", err)
+	}
+	defer session.Close()
+	// Whatever is done as leader ends with the session.
+	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
+	defer cancel()
+	go func() {
+		select {
+		case <-session.Done():
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	election := concurrency.NewElection(session, c.Store.Layout.Leader())
+	if err := election.Campaign(ctx, c.Name); err != nil {
+		return fmt.Errorf("campaign: %w", err)
+	}
+	c.Leading(true)
+	defer c.Leading(false)
+	c.Log.Info("fleet controller: elected", "fleet", c.Store.Layout.Fleet)
+	defer func() {
+		resign, done := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer done()
+		_ = election.Resign(resign) // or the session's end does it
+	}()
+	lead := clientv3.Compare(clientv3.CreateRevision(election.Key()), "=", election.Rev())
+	tick := time.NewTicker(c.Interval)
+	defer tick.Stop()
+	told := map[string]string{}
+	for {
+		if err := c.all(ctx, lead, told); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return errors.New("the session is over")
+		case <-tick.C:
+		}
+	}
+}
+
+// all looks at every channel once. A channel that cannot be judged does not keep
+// the others from it.
+func (c *Config) all(ctx context.Context, lead clientv3.Cmp, told map[string]string) error {
+	names, err := c.Store.Channels(ctx)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		d, err := c.one(ctx, name, lead)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		text := string(d.Action) + d.Why
+		if err != nil {
+			text = err.Error()
+		}
+		if told[name] == text {
+			continue
+		}
+		told[name] = text
+		if err != nil {
+			c.Log.Error("fleet controller: channel", "channel", name, "error", err)
+			continue
+		}
+		level := slog.LevelInfo
+		if d.Action == Halt {
+			level = slog.LevelError
+		}
+		c.Log.Log(ctx, level, "fleet controller: "+string(d.Action), "channel", name, "why", d.Why, "percent", d.Percent,
+			"reached", d.Counts.Reached, "loaded", d.Counts.Loaded, "failed", d.Counts.Failed)
+		c.Decided(name, d)
+	}
+	return nil
+}
+
+// one decides on a channel and does it.
+func (c *Config) one(ctx context.Context, name string, lead clientv3.Cmp) (Decision, error) {
+	ch, err := c.read(ctx, name)
+	if errors.Is(err, errs.ErrNotFound) {
+		return Decision{Action: Wait}, nil // removed since it was listed
+	}
+	if err != nil {
+		return Decision{}, err
+	}
+	d, progress, err := c.step(ctx, ch)
+	if err != nil {
+		return d, err
+	}
+	switch d.Action {
+	case Advance, Refresh:
+		_, err = c.move(ctx, ch, d, progress, lead)
+		if errors.Is(err, errs.ErrVersionMismatch) || errors.Is(err, errs.ErrHalted) {
+			return Decision{Action: Wait, Why: "somebody else was faster"}, nil
+		}
+	case Halt:
+		err = c.halt(ctx, ch, d, progress, lead)
+	case Held, Done:
+		if ch.record.Progress.Done && ch.record.Progress.Seq == progress.Seq || d.Action == Held && ch.record.Decision.Action == Held {
+			return d, nil // nothing new to leave
+		}
+		err = c.note(ctx, ch, d, progress, lead)
+	default:
+		err = c.note(ctx, ch, d, progress, lead)
+	}
+	return d, err
+}
