@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"policyd.dev/policyd/internal/cli"
+	"policyd.dev/policyd/internal/paths"
 )
 
 // unaryTimeout bounds a call that answers at once, unless --timeout says otherwise.
@@ -29,6 +30,7 @@ type app struct {
 	out, err io.Writer
 
 	socket, output, color string
+	user, system          bool // which policyd, of the calling user or the system; given before the command
 	timeout               time.Duration
 	quiet                 bool
 
@@ -50,6 +52,7 @@ func run(args []string, in io.Reader, out, errOut io.Writer) (code int) {
 			code = cli.ExitFailed
 		}
 	}()
+	args = a.takePolicyd(args)
 	root := newRoot(a)
 	root.SetArgs(args)
 	defer func() {
@@ -91,10 +94,40 @@ func exitRule(cmd *cobra.Command) func(error) int {
 	return cli.ExitCode
 }
 
+// takePolicyd takes --user or --system from before the command, where systemctl has them too: behind some commands --user is
+// the user to run a program as.
+func (a *app) takePolicyd(args []string) []string {
+	for len(args) > 0 {
+		switch args[0] {
+		case "--user":
+			a.user, a.system = true, false
+		case "--system":
+			a.user, a.system = false, true
+		default:
+			return args
+		}
+		args = args[1:]
+	}
+	return args
+}
+
+// target is the address of the policyd that is meant; "" for the default.
+func (a *app) target() string {
+	switch {
+	case a.socket != "":
+		return a.socket
+	case a.user:
+		return paths.User().Socket()
+	case a.system:
+		return paths.System().Socket()
+	}
+	return ""
+}
+
 // dial returns the connection to policyd.
 func (a *app) dial() (*cli.Client, error) {
 	if a.client == nil {
-		c, err := cli.Dial(a.socket)
+		c, err := cli.Dial(a.target())
 		if err != nil {
 			return nil, err
 		}

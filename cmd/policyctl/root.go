@@ -47,6 +47,9 @@ func newRoot(a *app) *cobra.Command {
 	root.Version = buildinfo.Version
 	root.SetVersionTemplate("policyctl {{.Version}}\n")
 	root.Flags().Bool("version", false, "print the version and exit")
+	// Both are taken before cobra sees them; here they are for people who ask for help.
+	root.Flags().Bool("user", false, "before the command: ask the calling user's own policyd, the default but for root")
+	root.Flags().Bool("system", false, "before the command: ask the system's policyd, the default for root")
 	root.SetIn(a.in)
 	root.SetOut(a.out)
 	root.SetErr(a.err)

@@ -114,6 +114,11 @@ func (a *app) statusTable(s *apiv1.StatusResponse) error {
 	rows.Add("stored", fmt.Sprintf("%s, %s, %s", count(st.GetPolicies(), "policy", "policies"), count(st.GetFragments(), "fragment", "fragments"), count(st.GetVersions(), "version", "versions")))
 	rows.Add("log", fmt.Sprintf("%s, head %s", count(st.GetLogEntries(), "entry", "entries"), clip(st.GetLogHead(), 17)))
 	rows.Add("sandboxes", fmt.Sprintf("%d alive, %d degraded, %d outdated", s.GetSandboxes(), s.GetDegraded(), s.GetOutdated()))
+	if c := s.GetConfiguration(); c.GetError() != "" {
+		rows.Add("configuration", "NOT READ AGAIN, that of "+age(c.GetRead())+" ago holds: "+strings.Join(strings.Fields(c.GetError()), " "))
+	} else if keys := c.GetRestart(); len(keys) > 0 {
+		rows.Add("configuration", "waits for a restart of policyd: "+strings.Join(keys, ", "))
+	}
 	rows.Add("you are", fmt.Sprintf("%s, roles: %s", s.GetCaller(), strings.Join(s.GetRoles(), ", ")))
 	if err := rows.Flush(); err != nil {
 		return err

@@ -23,8 +23,7 @@ import (
 type Record struct {
 	Unit   string `json:"unit"`   // nginx.service, foo@.service
 	Policy string `json:"policy"` // the version, web@7
-	// PolicyDigest is the version's, ProfileDigest that of the profile.
-	PolicyDigest  string `json:"policyDigest"`
+	// ProfileDigest is that of the profile.
 	ProfileDigest string `json:"profileDigest"`
 	// SmackLabel is what systemd must have given the process (SmackProcessLabel=); "" for any.
 	SmackLabel string `json:"smackLabel,omitempty"`

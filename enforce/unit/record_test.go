@@ -24,7 +24,7 @@ func example(t testing.TB) *Record {
 	}
 	enc := p.Encode()
 	return &Record{
-		Unit: "nginx.service", Policy: "web@7", PolicyDigest: "sha256:aa", ProfileDigest: profile.Digest(enc), SmackLabel: "Web",
+		Unit: "nginx.service", Policy: "web@7", ProfileDigest: profile.Digest(enc), SmackLabel: "Web",
 		Umask: "0027", Limits: map[string]string{"nofile": "10"}, Environment: map[string]string{"A": "b\nc"},
 		Written: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Profile: enc,
 	}

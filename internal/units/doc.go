@@ -4,5 +4,5 @@
 // back, and knows a drop-in that was changed by hand.
 //
 // It speaks to systemd through systemctl, which as root needs no message bus. It
-// imports enforce, internal/cli, internal/errs, internal/paths and the standard library.
+// imports enforce, internal/cli, internal/errs and the standard library.
 package units
