@@ -138,7 +138,8 @@ func serve(o *options, stderr io.Writer) (err error) {
 	return d.run(signals, listeners)
 }
 
-// listen opens what the service manager handed over, or else the unix socket, and the network's when there is one.
+// listen takes what the service manager handed over, and opens what it did not: the unix socket, and the network's when
+// there is one.
 func listen(o *options, log *slog.Logger) (out []net.Listener, err error) {
 	out, err = server.ActivatedListeners(o.config.TCP != nil)
 	if err != nil {
@@ -151,16 +152,20 @@ func listen(o *options, log *slog.Logger) (out []net.Listener, err error) {
 			}
 		}
 	}()
-	if len(out) > 0 {
-		log.Info("listening on the service manager's sockets; socket.* and tcp.listen are its unit's")
-		return out, nil
+	given := map[string]bool{}
+	for _, l := range out {
+		given[l.Addr().Network()] = true
 	}
-	l, err := server.ListenUnix(o.socket, o.config.Socket.Mode, o.config.Socket.GID)
-	if err != nil {
-		return out, err
+	if given["unix"] {
+		log.Info("listening on the service manager's socket; socket.* is its unit's")
+	} else {
+		l, err := server.ListenUnix(o.socket, o.config.Socket.Mode, o.config.Socket.GID)
+		if err != nil {
+			return out, err
+		}
+		out = append(out, l)
 	}
-	out = append(out, l)
-	if o.config.TCP != nil {
+	if o.config.TCP != nil && !given["tcp"] {
 		l, err := net.Listen("tcp", o.config.TCP.Listen)
 		if err != nil {
 			return out, fmt.Errorf("tcp.listen: %w", err)

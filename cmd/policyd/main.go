@@ -101,9 +101,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	switch {
 	case f.smackBoot:
-		if err := smackBoot(o, stderr); err != nil {
-			fmt.Fprintf(stderr, "policyd: %v\n", err)
-			return exitFailure
+		if smackBoot(o, stderr) != nil {
+			return exitFailure // it is in the log
 		}
 		return exitOK
 	case f.check:
@@ -112,6 +111,10 @@ func run(args []string, stdout, stderr io.Writer) int {
 			return exitUsage
 		}
 		return exitOK
+	}
+	if err := o.check(); err != nil {
+		fmt.Fprintf(stderr, "policyd: %v\n", err)
+		return exitUsage
 	}
 	if err := serve(o, stderr); err != nil {
 		// The logger may be set to be quiet; why a daemon is not there is told always.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -26,16 +27,33 @@ func smackBoot(o *options, stderr io.Writer) error {
 	return err
 }
 
+// runningHas is nil when a policyd holds the store and says itself that the assigned policy is in force.
+func runningHas(o *options, log *slog.Logger, locked error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	serving, err := answers(ctx, o.layout.Socket())
+	switch {
+	case err != nil:
+		return errors.Join(locked, err)
+	case !serving:
+		return fmt.Errorf("%w, which does not say that its policy is in force", locked)
+	}
+	log.Info("policyd runs, and what is assigned to this host is in force")
+	return nil
+}
+
 func loadAssigned(o *options, log *slog.Logger) (err error) {
 	if _, err := os.Stat(o.layout.State); errors.Is(err, os.ErrNotExist) {
 		log.Info("no store, so no smack policy is assigned", "folder", o.layout.State)
 		return nil
 	}
-	st, err := store.Open(o.layout.Store(), store.Options{Timeout: min(o.config.Store.OpenTimeout, 10*time.Second), ReadOnly: true})
+	st, err := store.Open(o.layout.Store(), store.Options{Timeout: time.Second, ReadOnly: true})
 	switch {
 	case errors.Is(err, errs.ErrNotFound):
 		log.Info("no store, so no smack policy is assigned", "folder", o.layout.State)
 		return nil
+	case errors.Is(err, errs.ErrStoreLocked):
+		return runningHas(o, log, err)
 	case err != nil:
 		return err
 	}

@@ -42,21 +42,22 @@ func works(ctx context.Context, st prober, listeners []net.Listener) error {
 		if l.Addr().Network() != "unix" {
 			continue // policyd has no certificate to call itself with
 		}
-		if err := answers(ctx, l.Addr().String()); err != nil {
+		if _, err := answers(ctx, l.Addr().String()); err != nil {
 			return fmt.Errorf("socket %s: %w", l.Addr(), err)
 		}
 	}
 	return nil
 }
 
-func answers(ctx context.Context, socket string) (err error) {
+// answers asks a socket's policyd for its health: the stored policies compiled, the assigned SmackPolicy in force.
+func answers(ctx context.Context, socket string) (serving bool, err error) {
 	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer func() { err = errors.Join(err, conn.Close()) }()
-	_, err = healthv1.NewHealthClient(conn).Check(ctx, &healthv1.HealthCheckRequest{})
-	return err
+	r, err := healthv1.NewHealthClient(conn).Check(ctx, &healthv1.HealthCheckRequest{})
+	return r.GetStatus() == healthv1.HealthCheckResponse_SERVING, err
 }
 
 // watch asks time and again whether policyd works, until ctx ends, and gives every answer to told. A question that is not
