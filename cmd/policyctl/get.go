@@ -36,6 +36,7 @@ func newGet(a *app) *cobra.Command {
 	for _, k := range storedKinds {
 		cmd.AddCommand(a.getMany(k.kind, k.many, k.list, k.listUses), a.getOne(k.kind, k.word, k.show, k.showUse))
 	}
+	cmd.AddCommand(newGetUnits(a))
 	return cmd
 }
 

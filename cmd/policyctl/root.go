@@ -79,9 +79,9 @@ func newRoot(a *app) *cobra.Command {
 	add(groupPolicies, newApply(a), newGet(a), newHistory(a), newDiff(a), newRollback(a), newTag(a), newDelete(a), newResolve(a),
 		newValidate(a), newFmt(a), newCompile(a), newInspect(a), newCheck(a), newGraph(a), newExplain(a), newPreflight(a), newTest(a), newImport(a), newExport(a))
 	add(groupSmack, newSmack(a))
-	add(groupSandboxes, newRun(a), newExec(a), newPs(a), newLogs(a), newWait(a), newKill(a), newRm(a), newTop(a))
+	add(groupSandboxes, newRun(a), newExec(a), newPs(a), newLogs(a), newWait(a), newKill(a), newRm(a), newTop(a), newAttach(a), newDetach(a), newVerifyUnit(a))
 	add(groupDaemon, newStatus(a), newEvents(a), newBackup(a), newRestore(a), newDB(a))
-	add(groupOther, newSchema(a), newCompletion(a), newVersion(a), newMan(a), newTestPerform(a))
+	add(groupOther, newSchema(a), newCompletion(a), newVersion(a), newMan(a), newTestPerform(a), newUnitStart(a))
 	help := newHelp()
 	help.GroupID = groupOther
 	root.SetHelpCommand(help)
