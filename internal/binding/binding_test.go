@@ -279,3 +279,41 @@ func TestIndexFindsAll(t *testing.T) {
 		t.Error("nothing was found at all")
 	}
 }
+
+func TestNear(t *testing.T) {
+	type match = apiv1.BindingMatch
+	w := &apiv1.Workload{Image: "nginx:1", Labels: map[string]string{"app": "shop"}, Namespace: "edge", Uid: number(5)}
+	for _, c := range []struct {
+		m            *match
+		rule, reason string // "" for none
+	}{
+		{&match{Image: []string{"nginx:*"}}, "", ""}, // matches
+		{&match{Image: []string{"redis"}}, "", ""},   // nothing in common
+		{&match{Image: []string{"redis"}, Namespace: []string{"edge"}}, "image", `the image is "nginx:1"`},
+		{&match{Image: []string{"redis"}, Namespace: []string{"core"}}, "", ""}, // two
+		{&match{Label: map[string]string{"app": "blog"}}, "label", `label "app" is "shop"`},
+		{&match{Label: map[string]string{"other": "x"}}, "", ""},
+		{&match{Label: map[string]string{"other": "x", "app": "*"}}, "label", `there is no label "other"`},
+		{&match{Annotation: map[string]string{"a": "x"}, Image: []string{"*"}}, "annotation", `there is no annotation "a"`},
+		{&match{Unit: []string{"*"}, Image: []string{"*"}}, "unit", "the unit is not known"},
+		{&match{Uid: []string{"6-9"}, Image: []string{"*"}}, "uid", "the user is 5"},
+		{&match{Uid: []string{"6-9"}}, "", ""},
+		{&match{SmackLabel: []string{"Web"}, Uid: []string{"5"}}, "smackLabel", "the Smack label is not known"},
+	} {
+		got := index(t, bound("b", c.m)).Near(w)
+		switch {
+		case c.rule == "" && len(got) > 0:
+			t.Errorf("%v: %+v", c.m, got[0])
+		case c.rule != "" && (len(got) != 1 || got[0].Rule != c.rule || got[0].Reason != c.reason || got[0].Binding.Name != "b"):
+			t.Errorf("%v: %v, want %s: %s", c.m, got, c.rule, c.reason)
+		}
+	}
+	var none *Index
+	if len(none.Near(w)) > 0 || len(index(t, bound("b", &match{Image: []string{"x"}})).Near(nil)) > 0 {
+		t.Error("near misses of nothing")
+	}
+	long := &apiv1.Workload{Image: strings.Repeat("x", 1000), Namespace: "edge"}
+	if got := index(t, bound("b", &match{Image: []string{"y"}, Namespace: []string{"edge"}})).Near(long); len(got) != 1 || len(got[0].Reason) > 300 {
+		t.Errorf("%v", got)
+	}
+}
