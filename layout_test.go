@@ -83,6 +83,7 @@ var mayImport = map[string][]string{
 	"internal/smackhost":   {"api", "store", "smack", "internal/errs", "internal/policy"},
 	"internal/server":      {"internal/containers", "api", "store", "enforce", "internal/binding", "internal/errs", "internal/policy", "internal/peer", "internal/config", "internal/sandbox", "internal/smackhost", "internal/buildinfo", "internal/metrics", "smack"},
 	"internal/fleet":       {"internal/errs"},
+	"internal/fleet/pack":  {"api", "internal/errs", "internal/fleet", "internal/policy"},
 	"internal/fleet/agent": {"api", "store", "internal/errs", "internal/fleet"},
 	"internal/fleet/host":  {"api", "store", "enforce", "internal/errs", "internal/policy", "internal/smackhost", "internal/fleet"},
 	"internal/cli":         {"api", "store", "enforce", "internal/errs", "internal/policy", "internal/paths", "internal/buildinfo"},
