@@ -32,7 +32,8 @@ const (
 	patience = 30 * time.Second       // for the answer to one
 	together = 20 * time.Millisecond  // changes within it are looked after at once
 	again    = 10 * time.Second       // what has no event is asked after this often
-	refused  = 200 * time.Millisecond // between attempts to reach policyd, at first
+	tryFirst = 100 * time.Millisecond // between attempts to reach policyd, at first
+	tryMost  = 2 * time.Second
 )
 
 // follower keeps a memory as policyd has it: all is asked at every connection, and what an event is about when it comes.
@@ -58,14 +59,14 @@ func newFollower(s *settings, m *memory, log *slog.Logger) (*follower, error) {
 // run follows until ctx ends. What is in memory stays there while policyd is away: nobody else changes policies.
 func (f *follower) run(ctx context.Context) {
 	defer f.client.Close()
-	for pause := refused; ctx.Err() == nil; pause = min(2*pause, again) {
+	for pause := tryFirst; ctx.Err() == nil; pause = min(2*pause, tryMost) {
 		began := time.Now()
 		err := f.session(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		if time.Since(began) > again {
-			pause = refused
+		if time.Since(began) > tryMost {
+			pause = tryFirst
 		}
 		text := status.Convert(err).Message()
 		f.memory.setState("policyd is not followed: " + text)

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -113,10 +114,8 @@ func (s *settings) complete() error {
 	if len(s.Index) != 2 || strings.Trim(s.Index, "0123456789") != "" {
 		return wrong("index: %q is not two digits", s.Index)
 	}
-	for _, n := range append(s.RuntimeHandlers, s.ExceptNamespaces...) {
-		if n == "" {
-			return wrong("an empty name in runtimeHandlers or exceptNamespaces")
-		}
+	if slices.Contains(s.ExceptNamespaces, "") {
+		return wrong("exceptNamespaces: there is no namespace without a name")
 	}
 	return executable(s.Launcher)
 }

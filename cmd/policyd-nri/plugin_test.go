@@ -1,0 +1,419 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/containerd/nri/pkg/stub"
+
+	apiv1 "policyd.dev/policyd/api/policyd/v1"
+	"policyd.dev/policyd/enforce/landlock"
+	"policyd.dev/policyd/internal/containers"
+	"policyd.dev/policyd/internal/testkernel"
+)
+
+const key = "policyd.dev/profile"
+
+// run makes a container of what the runtime answered, by runc.
+func (h *host) run(runc string, busybox []byte, p *api.PodSandbox, c *api.Container) (out string, err error) {
+	h.t.Helper()
+	a, err := h.create(p, c)
+	if err != nil {
+		return "", err
+	}
+	dir := h.bundle(c, a, busybox)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, runc, "--root", h.dir+"/runc", "run", "--bundle", dir, c.GetId())
+	var both bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &both, &both
+	err = cmd.Run()
+	return both.String(), err
+}
+
+// Containers of the real runc, with what the plugin answered to a real runtime's side of NRI.
+func TestContainersAreConfined(t *testing.T) {
+	testkernel.RequireRoot(t)
+	if sup := landlock.Probe(); sup.State != landlock.Available {
+		testkernel.Skip(t, "Landlock", sup.Err.Error())
+	}
+	runc := testkernel.RequireTool(t, "runc", "apt-get install runc")
+	busybox, err := os.ReadFile(testkernel.RequireTool(t, "busybox", "apt-get install busybox-static"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := newDaemon(t)
+	d.start()
+	d.apply(box("box") + box("open", "{allow: [read], at: [/secret]}"))
+	h := newHost(t, d.socket(), "")
+	h.startPlugin()
+	h.logged("policyd is followed", 1)
+	for _, tc := range []struct {
+		name string
+		pod  *api.PodSandbox
+		want string
+	}{
+		{"pod", pod(key, "box"), "open\ncat: can't open '/secret': Permission denied\n"},
+		{"container over pod", pod(key, "box", key+"/container.web", "open"), "open\ntold\n"},
+		{"none", pod(), "open\ntold\n"},
+	} {
+		out, err := h.run(runc, busybox, tc.pod, h.container("web", "cat", "/data/open", "/secret"))
+		if out != tc.want || (err != nil) != strings.Contains(tc.want, "denied") {
+			t.Errorf("%s: %v, %q, want %q", tc.name, err, out, tc.want)
+		}
+	}
+
+	// The container keeps what it was created under; the next one gets what is newest.
+	d.apply(box("box", "{allow: [read], at: [/secret]}"))
+	h.under(pod(key, "box"), "box@2")
+	if out, err := h.run(runc, busybox, pod(key, "box"), h.container("web", "cat", "/secret")); err != nil || out != "told\n" {
+		t.Errorf("under the next version: %v, %q", err, out)
+	}
+}
+
+// Which containers are confined under what, as the runtime sees it.
+func TestAnnotations(t *testing.T) {
+	d := newDaemon(t)
+	d.start()
+	d.apply(box("box") + box("other") + box("param", "  parameters: [state]\n  variables: {state: [/srv]}", `{allow: [read], at: ["${state}"], missing: skip}`))
+	ctx := t.Context()
+	if _, err := d.Policies.SetTag(ctx, &apiv1.SetTagRequest{Kind: "LandlockPolicy", Ref: "box@1", Tag: "stable"}); err != nil {
+		t.Fatal(err)
+	}
+	h := newHost(t, d.socket(), "exceptNamespaces: [kube-system]\nruntimeHandlers: [\"\", confined]\n")
+	if h.settings.RuntimeHandlers[0] != "" {
+		t.Fatal("the default handler has no name")
+	}
+	h.startPlugin()
+	h.logged("policyd is followed", 1)
+	system := pod(key, "absent")
+	system.Namespace = "kube-system"
+	wrapped := pod(key, "absent")
+	wrapped.RuntimeHandler = "policyd"
+	confined := pod(key, "box")
+	confined.RuntimeHandler = "confined"
+	sandbox := h.container("", "/pause")
+	sandbox.Annotations["io.kubernetes.cri.container-type"] = "sandbox"
+	noDev := h.container("web", "true")
+	noDev.Mounts = noDev.Mounts[:1]
+	taken := h.container("web", "true")
+	taken.Mounts = append(taken.Mounts, &api.Mount{Destination: "/dev/.policyd/launch", Type: "bind", Source: "/bin/true"})
+	own := h.container("web", "true")
+	own.Annotations[key] = "other"
+	for _, tc := range []struct {
+		name string
+		pod  *api.PodSandbox
+		c    *api.Container
+		want string // version, "" for none
+		err  string
+	}{
+		{"none", pod(), nil, "", ""},
+		{"pod", pod(key, "box"), nil, "box@1", ""},
+		{"tag", pod(key, "box@stable"), nil, "box@1", ""},
+		{"another container's", pod(key+"/container.sidecar", "other"), nil, "", ""},
+		{"this container's", pod(key+"/container.web", "other"), nil, "other@1", ""},
+		{"this container's over the pod's", pod(key, "box", key+"/container.web", "other"), nil, "other@1", ""},
+		{"the container's own annotation over the pod's", pod(key, "box"), own, "other@1", ""},
+		{"unknown", pod(key, "absent"), nil, "", `profile "absent"`},
+		{"empty", pod(key, ""), nil, "", "is empty"},
+		{"mistyped", pod("policyd.dev/profil", "box"), nil, "", "there is no annotation"},
+		{"said to be edited", pod(key, "box", "policyd.dev/applied", "sha256:00"), nil, "", "policyd.dev/applied"},
+		{"said to be a sandbox", pod(key, "box", "io.kubernetes.cri.container-type", "sandbox", "io.kubernetes.cri-o.ContainerType", "sandbox"), nil, "box@1", ""},
+		{"sandbox", pod(key, "absent"), sandbox, "", ""},
+		{"a namespace left alone", system, nil, "", ""},
+		{"a handler left alone", wrapped, nil, "", ""},
+		{"a handler of the list", confined, nil, "box@1", ""},
+		{"no /dev of its own", pod(key, "box"), noDev, "", "/dev"},
+		{"policyd's place is taken", pod(key, "box"), taken, "", "policyd's place"},
+		{"no program", pod(key, "box"), h.container("web"), "", "no program"},
+	} {
+		if tc.c == nil {
+			tc.c = h.container("web", "/bin/web", "-x")
+		}
+		program := strings.Join(tc.c.GetArgs(), " ") // the runtime's side changes the request
+		a, err := h.create(tc.pod, tc.c)
+		if tc.err != "" {
+			if err == nil || !strings.Contains(err.Error(), tc.err) || !strings.Contains(err.Error(), "node-7") {
+				t.Errorf("%s: %v, want %q", tc.name, err, tc.err)
+			}
+			continue
+		}
+		if got := a.GetAnnotations()["policyd.dev/version"]; err != nil || got != tc.want {
+			t.Errorf("%s: %q, %v, want %q", tc.name, got, err, tc.want)
+		}
+		if a == nil {
+			continue
+		}
+		digest := a.GetAnnotations()["policyd.dev/applied"]
+		args := strings.Join(a.GetArgs(), " ")
+		if !strings.HasPrefix(args, "/dev/.policyd/launch exec --file /dev/.policyd/profile --digest "+digest) || !strings.HasSuffix(args, " -- "+program) {
+			t.Errorf("%s: arguments %q", tc.name, args)
+		}
+		var dests []string
+		for _, m := range a.GetMounts() {
+			dests = append(dests, m.GetDestination())
+		}
+		if got := strings.Join(dests, " "); got != "/dev/.policyd /dev/.policyd/launch /dev/.policyd/profile" {
+			t.Errorf("%s: mounts %s", tc.name, got)
+		}
+		r, err := containers.Read(h.settings.Records, "", tc.c.GetId())
+		if err != nil || r.Version != tc.want || r.Digest != digest || r.Engine != "nri" || r.Workload.Image != "nginx:1" || r.Workload.Name != "web" || r.Workload.Pod != "web-0" || r.Workload.Labels["app"] != "web" {
+			t.Errorf("%s: record %+v, %v", tc.name, r, err)
+		}
+		if err := h.runtime.RemoveContainer(ctx, &api.RemoveContainerRequest{Pod: tc.pod, Container: tc.c}); err != nil {
+			t.Errorf("%s: %v", tc.name, err)
+		}
+		if _, err := containers.Read(h.settings.Records, "", tc.c.GetId()); !errors.Is(err, containers.ErrNone) {
+			t.Errorf("%s: record after its end: %v", tc.name, err)
+		}
+	}
+
+	// What is refused says where and what to do; what is not preloaded is there the next time, or before, from the pod's
+	// annotations.
+	_, err := h.create(pod(key, "absent"), h.container("web", "true"))
+	for _, part := range []string{`node-7`, `container "web" of pod edge/web-0`, `profile "absent"`, "policyctl get policy"} {
+		if err == nil || !strings.Contains(err.Error(), part) {
+			t.Errorf("error %v lacks %s", err, part)
+		}
+	}
+	h.under(pod(key, "box@1"), "box@1")
+	announced := pod(key, "param", "policyd.dev/param.state", "/data")
+	if err := h.runtime.RunPodSandbox(ctx, &api.RunPodSandboxRequest{Pod: announced}); err != nil {
+		t.Fatal(err)
+	}
+	h.under(announced, "param@1")
+	plain, err := h.create(pod(key, "param"), h.container("web", "true"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	with, err := h.create(announced, h.container("web", "true"))
+	if err != nil || with.GetAnnotations()["policyd.dev/applied"] == plain.GetAnnotations()["policyd.dev/applied"] {
+		t.Errorf("a value of a parameter makes no difference: %v", err)
+	}
+}
+
+func TestBindings(t *testing.T) {
+	d := newDaemon(t)
+	d.start()
+	d.apply(box("box") + box("other") + "apiVersion: policyd/v1\nkind: Binding\nmetadata: {name: edge}\nspec:\n  match: {label: {app: web}, image: [\"nginx:*\"]}\n  policy: box\n")
+	h := newHost(t, d.socket(), "select: bindings\n")
+	h.startPlugin()
+	h.logged("policyd is followed", 1)
+	c := h.container("web", "true")
+	a, err := h.create(pod(key, "other"), c)
+	if err != nil || a.GetAnnotations()["policyd.dev/version"] != "box@1" {
+		t.Fatalf("%v, %v", a, err)
+	}
+	if r, err := containers.Read(h.settings.Records, "", c.GetId()); err != nil || r.Binding != "edge" || r.Ref != "" {
+		t.Errorf("record %+v, %v", r, err)
+	}
+	stranger := pod()
+	stranger.Labels = nil
+	if _, err := h.create(stranger, h.container("web", "true")); err == nil || !strings.Contains(err.Error(), "no Binding matches") {
+		t.Errorf("matched by none: %v", err)
+	}
+	// A change of the Bindings, and of what they lead to.
+	d.apply("apiVersion: policyd/v1\nkind: Binding\nmetadata: {name: finer}\nspec:\n  match: {annotation: {tier: \"*\"}}\n  policy: other\n")
+	h.under(pod("tier", "a"), "other@1")
+	d.apply(box("box", "{allow: [read], at: [/secret]}"))
+	h.under(pod(), "box@2")
+	if _, err := d.Policies.Delete(t.Context(), &apiv1.DeleteRequest{Kind: "Binding", Name: "edge"}); err != nil {
+		t.Fatal(err)
+	}
+	wait(t, func() error {
+		if _, err := h.create(pod(), h.container("web", "true")); err == nil {
+			return errors.New("a Binding that was deleted decides")
+		}
+		return nil
+	})
+	// With an answer for the rest.
+	d.stop()
+	d.configure("bindings: {unmatched: other}\n")
+	d.start()
+	h.under(stranger, "other@1")
+}
+
+// policyd is not there: at the start nothing is known, later what is known goes on.
+func TestPolicydAway(t *testing.T) {
+	d := newDaemon(t)
+	h := newHost(t, d.socket(), "")
+	h.startPlugin()
+	if _, err := h.create(pod(key, "box"), h.container("web", "true")); err == nil || !strings.Contains(err.Error(), "not in memory (policyd") {
+		t.Errorf("before policyd: %v", err)
+	}
+	if a, err := h.create(pod(), h.container("web", "true")); err != nil || a != nil {
+		t.Errorf("one without a profile, before policyd: %v, %v", a, err)
+	}
+	d.start()
+	d.apply(box("box"))
+	h.under(pod(key, "box"), "box@1")
+	d.stop()
+	h.logged("policyd is not followed", 2)
+	h.under(pod(key, "box"), "box@1")
+	if _, err := h.create(pod(key, "new"), h.container("web", "true")); err == nil || !strings.Contains(err.Error(), "policyd is not followed") {
+		t.Errorf("one that is not known, without policyd: %v", err)
+	}
+	d.start()
+	d.apply(box("new"))
+	h.under(pod(key, "new"), "new@1")
+}
+
+// relay stands before a runtime's socket, so that its connections can be cut as the end of the runtime does.
+type relay struct {
+	mu    sync.Mutex
+	conns []net.Conn
+}
+
+func newRelay(t *testing.T, from, to string) *relay {
+	t.Helper()
+	l, err := net.Listen("unix", from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &relay{}
+	t.Cleanup(func() { l.Close(); r.cut() })
+	go func() {
+		for {
+			in, err := l.Accept()
+			if err != nil {
+				return
+			}
+			out, err := net.Dial("unix", to)
+			if err != nil {
+				in.Close()
+				continue
+			}
+			r.mu.Lock()
+			r.conns = append(r.conns, in, out)
+			r.mu.Unlock()
+			for _, pair := range [][2]net.Conn{{in, out}, {out, in}} {
+				go func() { _, _ = io.Copy(pair[0], pair[1]); pair[0].Close() }()
+			}
+		}
+	}()
+	return r
+}
+
+func (r *relay) cut() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range r.conns {
+		c.Close()
+	}
+	r.conns = nil
+}
+
+// The runtime goes away and comes back, and what it has then counts.
+func TestRuntimeRestarts(t *testing.T) {
+	d := newDaemon(t)
+	d.start()
+	d.apply(box("box"))
+	h := newHost(t, d.socket(), "")
+	r := newRelay(t, h.dir+"/relay.sock", h.settings.NRISocket)
+	h.settings.NRISocket = h.dir + "/relay.sock"
+	h.startPlugin()
+	h.under(pod(key, "box"), "box@1")
+	c := h.container("web", "true")
+	if _, err := h.create(pod(key, "box"), c); err != nil {
+		t.Fatal(err)
+	}
+	for again := range 2 {
+		h.runtime.Stop()
+		r.cut()
+		h.logged("not connected to the runtime", 2*again+2) // and once more, in vain
+		h.startRuntime()
+		h.logged("registered with the runtime", again+2)
+		h.under(pod(key, "box"), "box@1")
+	}
+	// The new runtime said that it has no containers.
+	if _, err := containers.Read(h.settings.Records, "", c.GetId()); !errors.Is(err, containers.ErrNone) {
+		t.Errorf("record of a container that is no more: %v", err)
+	}
+}
+
+func TestManyContainersAtOnce(t *testing.T) {
+	d := newDaemon(t)
+	d.start()
+	var text strings.Builder
+	for i := range 8 {
+		text.WriteString(box(fmt.Sprintf("box-%d", i)))
+	}
+	d.apply(text.String())
+	h := newHost(t, d.socket(), "")
+	h.startPlugin()
+	h.logged("policyd is followed", 1)
+	var wg sync.WaitGroup
+	for i := range 256 {
+		wg.Go(func() {
+			name := fmt.Sprintf("box-%d", i%8)
+			a, err := h.create(pod(key, name), h.container("web", "true"))
+			if got := a.GetAnnotations()["policyd.dev/version"]; err != nil || got != name+"@1" {
+				t.Errorf("%s: %q, %v", name, got, err)
+			}
+		})
+	}
+	wg.Wait()
+	if list, bad := containers.List(h.settings.Records); len(list) != 256 || len(bad) > 0 {
+		t.Errorf("%d records, %v", len(list), bad)
+	}
+}
+
+// slow is a plugin that takes longer than a runtime waits (2 s).
+type slow struct{ *plugin }
+
+func (s slow) CreateContainer(ctx context.Context, p *api.PodSandbox, c *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+	time.Sleep(3 * time.Second)
+	return s.plugin.CreateContainer(ctx, p, c)
+}
+
+// What NRI does with an answer that comes too late: without the word that policyd-nri says, which runtimes know from NRI
+// 0.12.4 on, the container starts unconfined, though its pod requires the plugin, and the plugin is asked no more.
+func TestLateAnswer(t *testing.T) {
+	for name, options := range map[string][]stub.Option{"older runtime": nil, "runtime": {failClosed}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHost(t, "/nowhere.sock", "")
+			p := slow{&plugin{settings: h.settings, memory: newMemory(h.settings, nil), log: testLog(h), registered: func() {}}}
+			s, err := stub.New(p, append(options, stub.WithPluginName("policyd"), stub.WithPluginIdx("99"), stub.WithSocketPath(h.settings.NRISocket), stub.WithOnClose(func() {}))...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			version := s.RuntimeNRIVersion
+			p.version.Store(&version)
+			if err := s.Start(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(s.Stop)
+			h.logged("registered", 1)
+			required := pod(key, "box", "required-plugins.noderesource.dev", "[policyd]")
+			a, err := h.create(required, h.container("web", "true"))
+			if options == nil {
+				if err != nil || a != nil {
+					t.Errorf("the container was refused or changed: %v, %v", a, err)
+				}
+				began := time.Now()
+				if _, err := h.create(pod(key, "box"), h.container("web", "true")); err != nil || time.Since(began) > time.Second {
+					t.Errorf("the plugin is still asked: %v", err)
+				}
+				if _, err := h.create(required, h.container("web", "true")); err == nil || !strings.Contains(err.Error(), "required") {
+					t.Errorf("required, and not there any more: %v", err)
+				}
+				return
+			}
+			if err == nil || !strings.Contains(err.Error(), "policyd") {
+				t.Errorf("the container was not refused: %v, %v", a, err)
+			}
+		})
+	}
+}
