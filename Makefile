@@ -21,6 +21,18 @@ build: ## bin/policyd, policyctl, policyd-launch, policyd-runc
 quickstart: build ## run the main job once, in a folder of its own, and end
 	@bash test/quickstart.sh
 
+deb: ## a Debian package in dist/
+	@bash deploy/package/build.sh deb
+
+rpm: ## an RPM package in dist/
+	@bash deploy/package/build.sh rpm
+
+tarball: ## an archive with install.sh in dist/
+	@bash deploy/package/build.sh tarball
+
+packages: ## all three, with SHA256SUMS (docs/packages.md)
+	@bash deploy/package/build.sh deb rpm tarball
+
 test: ## everything: set-up, kernels, lint, unit and end-to-end tests
 	@bash test/run.sh
 
@@ -49,4 +61,4 @@ fuzz-kernel: ## N=1000000 [SEED=..] random operations on the engine and on kerne
 clean: ## remove what was built in the checkout
 	rm -rf $(BIN) dist
 
-.PHONY: help build quickstart test kernels lint generate bench fuzz fuzz-kernel clean
+.PHONY: help build quickstart deb rpm tarball packages test kernels lint generate bench fuzz fuzz-kernel clean

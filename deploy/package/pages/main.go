@@ -141,13 +141,16 @@ func verbatim(text string) string {
 var (
 	heading = regexp.MustCompile(`(?m)^(#+) (.*)$`)
 	link    = regexp.MustCompile(`!?\[([^\]]*)\]\([^)]*\)`)
+	table   = regexp.MustCompile(`(?m)(^\|.*\n)+`)
 	comment = regexp.MustCompile(`(?s)<!--.*?-->\n?`)
 )
 
-// document fits a document into a page: its title and the sections below it become sections of the page, links their text.
+// document fits a document into a page: its title and the sections below it become sections of the page, links their text,
+// and tables lists, since a terminal is narrower than their cells.
 func document(text string) string {
 	text = comment.ReplaceAllString(text, "")
 	text = link.ReplaceAllString(text, "$1")
+	text = table.ReplaceAllStringFunc(text, list)
 	return heading.ReplaceAllStringFunc(text, func(h string) string {
 		m := heading.FindStringSubmatch(h)
 		if len(m[1]) <= 2 {
@@ -155,4 +158,38 @@ func document(text string) string {
 		}
 		return m[1][1:] + " " + m[2]
 	})
+}
+
+// list makes an item of each row of a table: the first cell, and the others below it with the names of their columns where
+// there are several.
+func list(table string) string {
+	var b strings.Builder
+	var head []string
+	for i, line := range strings.Split(strings.TrimSpace(table), "\n") {
+		cells := strings.Split(strings.ReplaceAll(strings.Trim(strings.TrimSpace(line), "|"), `\|`, "\x00"), "|")
+		for j := range cells {
+			cells[j] = strings.ReplaceAll(strings.TrimSpace(cells[j]), "\x00", "|")
+		}
+		switch i {
+		case 0:
+			head = cells
+			continue
+		case 1:
+			continue // the line below the names
+		}
+		fmt.Fprintf(&b, "\n%s\n: ", cells[0])
+		var rest []string
+		for j, c := range cells[1:] {
+			switch {
+			case c == "":
+			case len(cells) > 2 && j < len(cells)-2 && head[j+1] != "":
+				rest = append(rest, head[j+1]+": "+c+".")
+			default:
+				rest = append(rest, c)
+			}
+		}
+		b.WriteString(strings.Join(rest, " ") + "\n")
+	}
+	b.WriteString("\n")
+	return b.String()
 }

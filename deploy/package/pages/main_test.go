@@ -97,6 +97,13 @@ func TestDocument(t *testing.T) {
 	}
 }
 
+func TestTablesAreLists(t *testing.T) {
+	got := document("before\n\n| key | default | meaning |\n|---|---|---|\n| `a.b` | `off` | one \\| two |\n| `c` | | three |\n\nafter\n")
+	if want := "before\n\n\n`a.b`\n: default: `off`. one | two\n\n`c`\n: three\n\n\nafter\n"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
 // A version is ordered by Debian and RPM as it is meant; dpkg is asked where it is there.
 func TestVersions(t *testing.T) {
 	script, err := filepath.Abs("../version.sh")
