@@ -141,6 +141,9 @@ func (a *app) getMany(kind, word, short, example string) *cobra.Command {
 				a.note("no %s", word)
 				return nil
 			}
+			if kind == policy.KindBinding && (form == cli.Table || form == cli.Wide) {
+				return a.bindingTable(ctx, c, form, list)
+			}
 			return a.versions(form, list)
 		},
 	}
@@ -185,6 +188,10 @@ func (a *app) versionRows(form cli.Format, list []*apiv1.VersionInfo, titled boo
 	if fragments {
 		titles = slices.Insert(titles, 2, "SOURCE")
 	}
+	ofFleet := slices.ContainsFunc(list, func(v *apiv1.VersionInfo) bool { return v.GetOrigin() != "" })
+	if ofFleet {
+		titles = append(titles[:len(titles)-1:len(titles)-1], "ORIGIN", "DESCRIPTION")
+	}
 	if form == cli.Wide {
 		titles = append(titles, "DIGEST", "LABELS", "INCLUDES", "MESSAGE")
 	}
@@ -208,6 +215,9 @@ func (a *app) versionRows(form cli.Format, list []*apiv1.VersionInfo, titled boo
 			}
 			cells = slices.Insert(cells, 2, source)
 		}
+		if ofFleet {
+			cells = slices.Insert(cells, len(cells)-1, origin(v))
+		}
 		if form == cli.Wide {
 			var pins []string
 			for _, p := range v.GetPins() {
@@ -218,6 +228,14 @@ func (a *app) versionRows(form cli.Format, list []*apiv1.VersionInfo, titled boo
 		rows.Add(cells...)
 	}
 	return rows.Flush()
+}
+
+// origin is where a version comes from: the channel of a fleet with the number of its pointer, or this host.
+func origin(v *apiv1.VersionInfo) string {
+	if v.GetOrigin() == "" {
+		return "local"
+	}
+	return "fleet " + v.GetOrigin()
 }
 
 // watchPause is the time between two looks of --watch.
@@ -241,7 +259,7 @@ func (a *app) watch(ctx context.Context, form cli.Format, kind string, labels ma
 		now := map[string]string{}
 		var changed []*apiv1.VersionInfo
 		for _, v := range list {
-			state := fmt.Sprint(v.GetNumber(), v.GetDigest(), v.GetDeleted(), v.GetTags())
+			state := fmt.Sprint(v.GetNumber(), v.GetDigest(), v.GetDeleted(), v.GetTags(), v.GetOrigin())
 			if now[v.GetName()] = state; seen[v.GetName()] != state {
 				changed = append(changed, v)
 			}

@@ -119,6 +119,12 @@ func (a *app) statusTable(s *apiv1.StatusResponse) error {
 	} else if keys := c.GetRestart(); len(keys) > 0 {
 		rows.Add("configuration", "waits for a restart of policyd: "+strings.Join(keys, ", "))
 	}
+	if f := s.GetFleet(); f != nil {
+		rows.Add("fleet", fleetLine(f))
+		if len(f.GetOverridden()) > 0 {
+			rows.Add("overridden", strings.Join(f.GetOverridden(), ", "))
+		}
+	}
 	rows.Add("you are", fmt.Sprintf("%s, roles: %s", s.GetCaller(), strings.Join(s.GetRoles(), ", ")))
 	if err := rows.Flush(); err != nil {
 		return err
@@ -127,6 +133,31 @@ func (a *app) statusTable(s *apiv1.StatusResponse) error {
 		fmt.Fprintln(a.out, p.Paint("no policy can be enforced here", cli.Red))
 	}
 	return nil
+}
+
+// fleetLine is what this host follows, how far it is, and what is in the way.
+func fleetLine(f *apiv1.FleetStatus) string {
+	channel := f.GetChannel()
+	if channel == "" {
+		channel = "no channel"
+	}
+	text := fmt.Sprintf("%s, node %s, %s: %s", f.GetFleet(), f.GetNode(), channel, f.GetState())
+	if f.GetLoadedDigest() != "" {
+		text += fmt.Sprintf(", %s@%d in force (%s)", clip(f.GetLoadedDigest(), 19), f.GetLoadedSeq(), count(f.GetDocuments(), "document", "documents"))
+	}
+	if f.GetDesiredDigest() != "" && f.GetDesiredDigest() != f.GetLoadedDigest() {
+		text += fmt.Sprintf(", %s@%d wanted", clip(f.GetDesiredDigest(), 19), f.GetDesiredSeq())
+	}
+	if n := f.GetRunningOlder(); n > 0 {
+		text += ", " + count(n, "sandbox runs", "sandboxes run") + " another version"
+	}
+	if !f.GetConnected() {
+		text += "; etcd is not heard: " + f.GetConnection()
+	}
+	if f.GetReason() != "" {
+		text += "; " + strings.Join(strings.Fields(f.GetReason()), " ")
+	}
+	return text
 }
 
 // smackLine is what the host's Smack is, and how much of it is used.

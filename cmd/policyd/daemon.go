@@ -126,6 +126,15 @@ func serve(o *options, stderr io.Writer) (err error) {
 		return err
 	}
 	defer closeMetrics()
+	stopFleet, err := startFleet(o.config.Fleet, fleetParts{store: st, smack: host, boxes: boxes, support: sup, server: srv, log: log})
+	if err != nil {
+		for _, l := range listeners {
+			l.Close()
+		}
+		srv.Stop(0)
+		return err
+	}
+	defer stopFleet()
 	for _, l := range listeners {
 		log.Info("listening", "address", l.Addr().String(), "network", l.Addr().Network())
 	}

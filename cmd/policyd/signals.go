@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"reflect"
 	"slices"
 	"strings"
 	"syscall"
@@ -188,7 +189,7 @@ func needRestart(old, now *config.Config) []string {
 	var keys []string
 	for name, same := range map[string]bool{
 		"socket": now.Socket == old.Socket, "tcp.listen": listen(now) == listen(old), "store": now.Store == old.Store,
-		"log.format": now.Log.Format == old.Log.Format, "launcher": now.Launcher == old.Launcher,
+		"log.format": now.Log.Format == old.Log.Format, "launcher": now.Launcher == old.Launcher, "fleet": reflect.DeepEqual(now.Fleet, old.Fleet),
 		"limits.messageSize": now.Limits.MessageBytes == old.Limits.MessageBytes,
 		"limits.logSize":     now.Limits.LogBytes == old.Limits.LogBytes,
 		"metrics.listen":     now.Metrics == old.Metrics,

@@ -20,6 +20,8 @@ type Config struct {
 	Log       Log
 	// Metrics is where Prometheus asks; nobody does when it is empty.
 	Metrics Metrics
+	// Fleet is nil when this host follows no fleet.
+	Fleet *Fleet
 	// StopDeadline is how long requests under way may take after SIGTERM.
 	StopDeadline time.Duration
 	// Launcher is the path of policyd-launch, which ends descendants where cgroups cannot. Empty: beside policyd.

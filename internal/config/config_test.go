@@ -44,11 +44,14 @@ func TestExampleIsDefault(t *testing.T) {
 	}
 
 	// With its comments taken away it must parse too.
-	enabled := regexp.MustCompile(`(?m)^#( *(?:- )?(?:tcp|listen|certificate|key|clientCA|role|groups|users|policies|certificates|launcher):(?: .*)?)$`).ReplaceAllString(string(src), "$1")
+	enabled := regexp.MustCompile(`(?m)^#( *(?:- )?(?:tcp|listen|certificate|key|clientCA|role|groups|users|policies|certificates|launcher|fleet|name|node|endpoints|ca|channel|contentKeys|rolloutKeys|threshold|keys|controller|rolloutKey):(?: .*)?)$`).ReplaceAllString(string(src), "$1")
 	enabled = strings.NewReplacer("[wheel]", "[root]", "[alice]", "[root]").Replace(enabled)
 	got, err = Parse("policyd.yaml", []byte(enabled), 0)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, enabled)
+	}
+	if f := got.Fleet; f == nil || f.Name != "prod" || len(f.Content.Keys) != 1 || !f.Controller {
+		t.Errorf("the fleet's section was not read: %+v", f)
 	}
 	if got.TCP == nil || got.Launcher == "" || len(got.Grants) != 4 {
 		t.Errorf("commented keys were not read: %+v", got)

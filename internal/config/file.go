@@ -70,8 +70,9 @@ type file struct {
 	Smack *struct {
 		PoolSize *int `yaml:"poolSize"`
 	} `yaml:"smack"`
-	StopDeadline *string `yaml:"stopDeadline"`
-	Launcher     string  `yaml:"launcher"`
+	Fleet        *fileFleet `yaml:"fleet"`
+	StopDeadline *string    `yaml:"stopDeadline"`
+	Launcher     string     `yaml:"launcher"`
 }
 
 // refuseUnmatched is the word for giving no policy to what no Binding matches.
@@ -103,6 +104,7 @@ func (f *file) into(c *Config, v *validator) {
 		c.TCP = &TCP{Listen: t.Listen, Certificate: t.Certificate, Key: t.Key, ClientCA: t.ClientCA}
 	}
 	f.rolesInto(c, v)
+	f.fleetInto(c, v)
 	f.limitsInto(c, v)
 	if s := f.Store; s != nil {
 		integer(v, at("store", "keepVersions"), s.KeepVersions, 1, 1<<30, &c.Store.KeepVersions)

@@ -36,6 +36,7 @@ func (s *Server) Status(ctx context.Context, _ *apiv1.StatusRequest) (*apiv1.Sta
 		Version: buildinfo.Version, Started: timestamppb.New(s.started), Landlock: landlockStatus(s.support),
 		Configuration: s.configuration.Load(),
 		Smack:         s.smackStatus(ctx, c), Store: stats, Caller: c.String(), Roles: c.roles(), Containment: s.containment, Kernel: kernelRelease(),
+		Fleet: s.fleetStatus(),
 	}
 	for _, sb := range alive {
 		if c.requireSandbox(sb) != nil {

@@ -91,6 +91,8 @@ type Server struct {
 	bindings   atomic.Pointer[binding.Index] // nil: not read yet
 	unmatched  atomic.Pointer[string]
 
+	fleet atomic.Pointer[func() *apiv1.FleetStatus] // nil: this host follows none
+
 	cacheMu    sync.RWMutex
 	generation atomic.Uint64
 	versions   *lru[string, *apiv1.Version]

@@ -112,6 +112,9 @@ func (s *Server) Load(ctx context.Context, req *apiv1.LoadRequest) (*apiv1.LoadR
 	if o.DryRun {
 		return load()
 	}
+	if err := s.checkFleetSmack(); err != nil {
+		return nil, err
+	}
 	// It takes the place of another one.
 	if st, err := s.store.SmackState(); err != nil {
 		return nil, err
@@ -128,6 +131,9 @@ func (s *Server) Unload(ctx context.Context, req *apiv1.UnloadRequest) (*apiv1.U
 	a := actorOf(ctx, req.GetMessage(), req.GetRequestId(), req)
 	return answered(ctx, s, a, "smack.unload", &apiv1.UnloadResponse{}, func() (*apiv1.UnloadResponse, error) {
 		if err := s.requireHost(callerFrom(ctx), config.RoleAdmin); err != nil {
+			return nil, err
+		}
+		if err := s.checkFleetSmack(); err != nil {
 			return nil, err
 		}
 		n, warnings, err := s.host.Unload(ctx, a)

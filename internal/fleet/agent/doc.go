@@ -9,7 +9,6 @@
 //	act.go        from what is there to what is in force
 //	fetch.go      a bundle's bytes, from this host, etcd, a file or https
 //	report.go     the node's status under its lease, and for this host
-//	tls.go        the client's certificate, read again at every handshake
 //
 // The agent talks to etcd through clientv3 and to this machine through [Host]. It imports the api, the
 // store's names of events, internal/errs and internal/fleet.
