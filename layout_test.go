@@ -91,7 +91,7 @@ var mayImport = map[string][]string{
 	"cmd/policyd":          {"api", "store", "enforce", "internal", "smack"},
 	"cmd/policyctl":        {"api", "store", "enforce", "internal", "smack"},
 	"cmd/policyd-launch":   {"enforce", "internal/errs", "internal/buildinfo"},
-	"cmd/policyd-runc":     {"api", "enforce", "internal"},
+	"cmd/policyd-runc":     {"enforce/oci", "internal"},
 	"cmd/policyd-nri":      {"api", "enforce", "internal"},
 	"deploy":               {},
 	"store/storetest":      {"api", "store", "internal/errs"},
@@ -149,7 +149,8 @@ func TestHeavyDependencies(t *testing.T) {
 	}{
 		{"enforce/profile", []string{"golang.org/", "github.com/", "google.golang.org/", "go.etcd.io/", module + "/internal", module + "/api"}},
 		{"internal/errs", []string{"golang.org/", "github.com/", "google.golang.org/"}},
-		{"cmd/policyd-launch", heavy},
+		{"cmd/policyd-launch", append([]string{"net/http", "debug/elf", "text/template"}, heavy...)},
+		{"cmd/policyd-runc", append([]string{"net/http", "crypto/tls", "os/user", "log/slog", "text/template", module + "/api", module + "/internal/cli"}, heavy...)},
 		{"enforce/landlock", heavy},
 		{"enforce/spawn", heavy},
 		{"internal/containers", append([]string{"golang.org/", "github.com/", module + "/internal/errs"}, heavy...)},

@@ -28,15 +28,24 @@ func (a Access) String() string { return accessText[a&AllAccess] }
 // Append appends the text of [Access.String] to b.
 func (a Access) Append(b []byte) []byte { return append(b, accessText[a&AllAccess]...) }
 
-// accessText is the text of every set of letters: it is written for each of many rules.
+// accessText is the text of every set of letters: it is written for each of many rules. All are parts of one text, so
+// that a program which needs none of them starts as fast.
 var accessText = func() (t [AllAccess + 1]string) {
-	t[0] = "-"
+	all := []byte("-")
+	var end [AllAccess + 1]int
+	end[0] = len(all)
 	for a := 1; a < len(t); a++ {
 		for i := range len(letters) {
 			if a&(1<<i) != 0 {
-				t[a] += letters[i : i+1]
+				all = append(all, letters[i])
 			}
 		}
+		end[a] = len(all)
+	}
+	text := string(all)
+	t[0] = text[:end[0]]
+	for a := 1; a < len(t); a++ {
+		t[a] = text[end[a-1]:end[a]]
 	}
 	return t
 }()

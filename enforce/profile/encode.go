@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"hash/crc32"
 	"math/bits"
+	"sync"
 )
 
 // The encoding is described byte by byte in docs/profile-format.md. Everything
@@ -65,11 +66,39 @@ func (p *Profile) Encode() []byte {
 	return binary.BigEndian.AppendUint32(b, checksum(b))
 }
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
 // checksum finds what was cut off or changed by accident; who changes bytes on
-// purpose changes it too, which only the digest shows.
-func checksum(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
+// purpose changes it too, which only the digest shows. It is CRC-32C. The tables
+// by which processors compute it take longer to make than a small profile's
+// checksum takes without them, and a launcher needs one checksum in its life.
+func checksum(b []byte) uint32 {
+	if len(b) <= smallText {
+		return crc32.Update(0, plainTable(), b)
+	}
+	return crc32.Checksum(b, castagnoli())
+}
+
+// smallText is about where both ways take as long, bytes.
+const smallText = 8 << 10
+
+var castagnoli = sync.OnceValue(func() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) })
+
+// plainTable is that of the polynomial too, and by its address none that package
+// crc32 has instructions for.
+var plainTable = sync.OnceValue(func() *crc32.Table {
+	t := new(crc32.Table)
+	for i := range t {
+		c := uint32(i)
+		for range 8 {
+			if c&1 != 0 {
+				c = c>>1 ^ crc32.Castagnoli
+			} else {
+				c >>= 1
+			}
+		}
+		t[i] = c
+	}
+	return t
+})
 
 func (p *Profile) headFlags() byte {
 	var f byte

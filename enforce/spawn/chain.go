@@ -2,7 +2,6 @@ package spawn
 
 import (
 	"bytes"
-	"debug/elf"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -76,22 +75,32 @@ func interpreterOf(path string) (next, role string, err error) {
 		}
 		return fields[0], "interpreter", nil
 	}
-	if bytes.HasPrefix(head, []byte(elf.ELFMAG)) {
+	if bytes.HasPrefix(head, []byte(elfMagic)) {
 		return elfInterpreter(f, head), "ELF interpreter", nil
 	}
 	return "", "", nil
 }
 
+// Of elf(5): e_ident, and the type of a program header.
+const (
+	elfMagic     = "\x7fELF"
+	elfClass     = 4 // EI_CLASS
+	elfClass64   = 2 // ELFCLASS64
+	elfData      = 5 // EI_DATA
+	elfBigEndian = 2 // ELFDATA2MSB
+	elfInterp    = 3 // PT_INTERP
+)
+
 // elfInterpreter reads PT_INTERP of a 64-bit file of this byte order's machines
-// ("" otherwise). debug/elf is not made for hostile files; this reads two
-// bounded pieces.
+// ("" otherwise). debug/elf is not made for hostile files, and takes its time to
+// be ready in every start of policyd-launch; this reads two bounded pieces.
 func elfInterpreter(r io.ReaderAt, head []byte) string {
 	const headSize, progSize, maxProgs, maxPath = 64, 56, 128, 4096
-	if len(head) < headSize || elf.Class(head[elf.EI_CLASS]) != elf.ELFCLASS64 {
+	if len(head) < headSize || head[elfClass] != elfClass64 {
 		return ""
 	}
 	var order binary.ByteOrder = binary.LittleEndian
-	if elf.Data(head[elf.EI_DATA]) == elf.ELFDATA2MSB {
+	if head[elfData] == elfBigEndian {
 		order = binary.BigEndian
 	}
 	off, size, n := order.Uint64(head[32:]), order.Uint16(head[54:]), order.Uint16(head[56:])
@@ -103,7 +112,7 @@ func elfInterpreter(r io.ReaderAt, head []byte) string {
 		return ""
 	}
 	for ; len(progs) >= progSize; progs = progs[progSize:] {
-		if elf.ProgType(order.Uint32(progs)) != elf.PT_INTERP {
+		if order.Uint32(progs) != elfInterp {
 			continue
 		}
 		at, length := order.Uint64(progs[8:]), order.Uint64(progs[32:])
