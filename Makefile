@@ -14,7 +14,7 @@ export CGO_ENABLED ?= 0
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-build: ## bin/policyd, policyctl, policyd-launch, policyd-runc
+build: ## bin/policyd, policyctl, policyd-launch, policyd-runc, policyd-nri
 	@mkdir -p $(BIN)
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/...
 

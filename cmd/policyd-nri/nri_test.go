@@ -65,15 +65,12 @@ type daemon struct {
 // newDaemon prepares one that does not run yet.
 func newDaemon(t *testing.T) *daemon {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "nri") // short: the name of a socket has 107 bytes
+	d := &daemon{t: t, dir: t.TempDir()}
+	c, err := cli.Dial(d.socket())
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	d := &daemon{t: t, dir: dir}
-	if d.Client, err = cli.Dial(d.socket()); err != nil {
-		t.Fatal(err)
-	}
+	d.Client = c
 	t.Cleanup(func() {
 		d.stop()
 		d.Close()
@@ -180,11 +177,7 @@ func newHost(t *testing.T, socket, more string) *host {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, err := os.MkdirTemp("", "nri")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	dir := t.TempDir()
 	h := &host{t: t, dir: dir, log: &lockedBuffer{}}
 	h.put("nri.yaml", fmt.Sprintf("nriSocket: %[1]s/nri.sock\nlauncher: %[2]s/policyd-launch\nsocket: %[3]s\nstate: %[1]s/state\nrecords: %[1]s/records\n%[4]s", dir, bin, socket, more))
 	if h.settings, err = loadSettings(dir + "/nri.yaml"); err != nil {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
+	"github.com/containerd/nri/pkg/stub"
 
 	"policyd.dev/policyd/enforce/oci"
 	"policyd.dev/policyd/internal/containers"
@@ -33,6 +34,16 @@ type plugin struct {
 	// made are the answers about containers that the runtime has not made yet, by id.
 	made map[string]made
 }
+
+// What it is asked and told.
+var _ interface {
+	stub.SynchronizeInterface
+	stub.RunPodInterface
+	stub.CreateContainerInterface
+	stub.ValidateContainerAdjustmentInterface
+	stub.PostStartContainerInterface
+	stub.RemoveContainerInterface
+} = (*plugin)(nil)
 
 // made is what was answered about a container whose program has so many arguments.
 type made struct {
@@ -137,7 +148,7 @@ func (p *plugin) confine(pod *api.PodSandbox, c *api.Container) (*api.ContainerA
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", answer.about(), err)
 	}
-	if err := p.record(pod, c, d, answer); err != nil {
+	if err := p.record(c, d, answer); err != nil {
 		return nil, err
 	}
 	p.mu.Lock()
@@ -168,7 +179,7 @@ func (p *plugin) ValidateContainerAdjustment(_ context.Context, req *api.Validat
 	return errors.Join(err, containers.Remove(p.settings.Records, p.settings.RuntimeRoot, id))
 }
 
-func (p *plugin) record(pod *api.PodSandbox, c *api.Container, d *described, a *answer) error {
+func (p *plugin) record(c *api.Container, d *described, a *answer) error {
 	return containers.Write(p.settings.Records, &containers.Record{
 		ID: c.GetId(), Root: p.settings.RuntimeRoot, Engine: engine,
 		Version: a.version, Digest: a.digest, Ref: a.ref, Binding: a.binding, Parameters: a.parameters, Missing: a.missing,

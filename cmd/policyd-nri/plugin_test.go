@@ -26,20 +26,20 @@ import (
 const key = "policyd.dev/profile"
 
 // run makes a container of what the runtime answered, by runc.
-func (h *host) run(runc string, busybox []byte, p *api.PodSandbox, c *api.Container) (out string, err error) {
+func (h *host) run(runc string, busybox []byte, p *api.PodSandbox, c *api.Container) (out, errOut string, err error) {
 	h.t.Helper()
 	a, err := h.create(p, c)
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	dir := h.bundle(c, a, busybox)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, runc, "--root", h.dir+"/runc", "run", "--bundle", dir, c.GetId())
-	var both bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &both, &both
+	var o, e bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &o, &e
 	err = cmd.Run()
-	return both.String(), err
+	return o.String(), e.String(), err
 }
 
 // Containers of the real runc, with what the plugin answered to a real runtime's side of NRI.
@@ -60,25 +60,25 @@ func TestContainersAreConfined(t *testing.T) {
 	h.startPlugin()
 	h.logged("policyd is followed", 1)
 	for _, tc := range []struct {
-		name string
-		pod  *api.PodSandbox
-		want string
+		name        string
+		pod         *api.PodSandbox
+		want, wrong string
 	}{
-		{"pod", pod(key, "box"), "open\ncat: can't open '/secret': Permission denied\n"},
-		{"container over pod", pod(key, "box", key+"/container.web", "open"), "open\ntold\n"},
-		{"none", pod(), "open\ntold\n"},
+		{"pod", pod(key, "box"), "open\n", "cat: can't open '/secret': Permission denied\n"},
+		{"container over pod", pod(key, "box", key+"/container.web", "open"), "open\ntold\n", ""},
+		{"none", pod(), "open\ntold\n", ""},
 	} {
-		out, err := h.run(runc, busybox, tc.pod, h.container("web", "cat", "/data/open", "/secret"))
-		if out != tc.want || (err != nil) != strings.Contains(tc.want, "denied") {
-			t.Errorf("%s: %v, %q, want %q", tc.name, err, out, tc.want)
+		out, errOut, err := h.run(runc, busybox, tc.pod, h.container("web", "cat", "/data/open", "/secret"))
+		if out != tc.want || errOut != tc.wrong || (err != nil) != (tc.wrong != "") {
+			t.Errorf("%s: %v, %q, %q, want %q, %q", tc.name, err, out, errOut, tc.want, tc.wrong)
 		}
 	}
 
 	// The container keeps what it was created under; the next one gets what is newest.
 	d.apply(box("box", "{allow: [read], at: [/secret]}"))
 	h.under(pod(key, "box"), "box@2")
-	if out, err := h.run(runc, busybox, pod(key, "box"), h.container("web", "cat", "/secret")); err != nil || out != "told\n" {
-		t.Errorf("under the next version: %v, %q", err, out)
+	if out, errOut, err := h.run(runc, busybox, pod(key, "box"), h.container("web", "cat", "/secret")); err != nil || out != "told\n" {
+		t.Errorf("under the next version: %v, %q, %q", err, out, errOut)
 	}
 }
 
