@@ -25,7 +25,9 @@ func newResolve(a *app) *cobra.Command {
 		Long: "resolve asks policyd which Binding decides for a workload of which these facts are known: what is not\n" +
 			"said is not known, and a Binding that selects on it does not match. It lists every Binding that\n" +
 			"matches, the one that decides first, and behind each other one the rule by which it lost.\n" +
-			"Where none matches, policyd's configuration decides (bindings.unmatched): nothing, or one policy.\n\n" +
+			"Where none matches, policyd's configuration decides (bindings.unmatched): nothing, or one policy.\n" +
+			"Bindings that one thing alone keeps from matching are told too, and what that is. Annotations\n" +
+			"policyd.dev/param.NAME count as values of the policy's parameters.\n\n" +
 			"Exit code 0: it gets a policy, 1: nothing matches and it gets none, 2: no answer (wrong usage, the\n" +
 			"policy that is named is not there).",
 		Example: "  policyctl resolve --image docker.io/library/nginx:1.29 --namespace edge\n" +
@@ -76,10 +78,11 @@ func newResolve(a *app) *cobra.Command {
 	f.StringArrayVar(&annotations, "annotation", nil, "annotation, NAME=VALUE; may be repeated")
 	f.StringArrayVar(&labels, "label", nil, "label, NAME=VALUE; may be repeated")
 	f.StringVar(&w.Namespace, "namespace", "", "namespace of the cluster")
+	f.StringVar(&w.Container, "container", "", "name of the container in its pod, for annotations of one container")
 	f.StringVar(&w.Unit, "unit", "", "unit of systemd, with its type")
 	f.StringVar(&uid, "uid", "", "number of the user")
 	f.StringVar(&w.SmackLabel, "smack-label", "", "Smack label of the process")
-	for _, name := range []string{"image", "annotation", "label", "namespace", "unit", "uid", "smack-label"} {
+	for _, name := range []string{"image", "annotation", "label", "namespace", "container", "unit", "uid", "smack-label"} {
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions)
 	}
 	return cmd
@@ -111,6 +114,11 @@ func (a *app) resolved(form cli.Format, res *apiv1.ResolveResponse) error {
 	} else if len(res.GetMatches()) == 0 {
 		a.note("no Binding matches: policyd's configuration (bindings.unmatched) names the policy")
 	}
+	defer func() {
+		for _, m := range res.GetNear() {
+			a.note("nearly: binding %s@%d (%s): %s: %s", m.GetName(), m.GetVersion(), m.GetPolicy(), m.GetRule(), m.GetReason())
+		}
+	}()
 	if len(res.GetMatches()) == 0 {
 		return nil
 	}
