@@ -174,6 +174,28 @@ func readFile(path string) (*Record, error) {
 	return r, nil
 }
 
+// Records gives every record of the folder, whatever became of its container, and an error for each file that is none.
+func Records(dir string) ([]*Record, []error) {
+	names, err := names(dir)
+	if err != nil {
+		return nil, []error{err}
+	}
+	var all []*Record
+	var bad []error
+	for _, name := range names {
+		r, err := readFile(filepath.Join(dir, name))
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // removed since
+		case err != nil:
+			bad = append(bad, err)
+		default:
+			all = append(all, r)
+		}
+	}
+	slices.SortFunc(bad, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	return all, bad
+}
+
 // Container is a record with what its container is now.
 type Container struct {
 	*Record
@@ -183,28 +205,16 @@ type Container struct {
 // List gives the containers of the folder's records, by id, and an error for each file that is no record. A record of
 // an attempt to create a container whose name was taken is left out, as is that of a container that is gone.
 func List(dir string) ([]*Container, []error) {
-	names, err := names(dir)
-	if err != nil {
-		return nil, []error{err}
-	}
+	records, bad := Records(dir)
 	var all []*Container
-	var bad []error
-	for _, name := range names {
-		r, err := readFile(filepath.Join(dir, name))
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-		case err != nil:
-			bad = append(bad, err)
-		default:
-			if now := r.Look(); now.State != Gone {
-				all = append(all, &Container{r, now})
-			}
+	for _, r := range records {
+		if now := r.Look(); now.State != Gone {
+			all = append(all, &Container{r, now})
 		}
 	}
 	slices.SortFunc(all, func(a, b *Container) int {
 		return cmpStrings(a.ID, b.ID, a.Root, b.Root, a.Digest, b.Digest)
 	})
-	slices.SortFunc(bad, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return all, bad
 }
 
