@@ -103,7 +103,7 @@ package_tarball() {
   install -m 755 deploy/package/install.sh "$STAGE/install.sh"
   settle
   tar --create --directory "$work" --transform "s,^root,$name," --sort=name --mtime="@$SOURCE_DATE_EPOCH" \
-    --owner=0 --group=0 --numeric-owner --format=gnu root | gzip -9n >"$OUT/$name.tar.gz"
+    --owner=0 --group=0 --numeric-owner --format=gnu root | gzip -6n >"$OUT/$name.tar.gz"
   rm "$STAGE/install.sh"
 }
 
