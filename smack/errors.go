@@ -1,13 +1,17 @@
 package smack
 
-import "errors"
+import (
+	"errors"
+
+	"policyd.dev/policyd/smack/label"
+)
 
 // The errors of this package, to be tested with errors.Is. They stand here and
 // not in a table shared by the project because the package depends on the
 // standard library alone.
 var (
 	// ErrLabel: a text is not a Smack label, or not one the kernel would keep whole.
-	ErrLabel = errors.New("not a Smack label")
+	ErrLabel = label.ErrLabel
 
 	// ErrAccess: a text is not a list of access letters.
 	ErrAccess = errors.New("not a list of access letters")

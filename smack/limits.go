@@ -1,11 +1,13 @@
 package smack
 
+import "policyd.dev/policyd/smack/label"
+
 // Limits. Those of the kernel are named after what sets them; the others keep
 // memory bounded by the input and are far beyond any policy in use.
 const (
 	// MaxLabel is the length of the longest label in bytes (SMK_LONGLABEL is
 	// 256 and counts the final NUL).
-	MaxLabel = 255
+	MaxLabel = label.Max
 
 	// MaxLabels is how many labels the rules of one policy can name: a label
 	// is two bytes in a packed rule.

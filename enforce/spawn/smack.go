@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"policyd.dev/policyd/internal/errs"
-	"policyd.dev/policyd/smack"
+	smacklabel "policyd.dev/policyd/smack/label"
 )
 
 const smackCurrent = "/proc/thread-self/attr/smack/current"
@@ -23,7 +23,7 @@ const smackCurrent = "/proc/thread-self/attr/smack/current"
 // The label is checked before: kernels before 6.12 cut it at a byte they dislike
 // and make the label that is left, which is never freed.
 func setSmackLabel(label string) error {
-	if err := smack.CheckLabel(label); err != nil {
+	if err := smacklabel.Check(label); err != nil {
 		return fmt.Errorf("%w: %w", errs.ErrSmackUnavailable, err)
 	}
 	if err := step(stepSmackOpen); err != nil {
@@ -72,7 +72,7 @@ func setSmackRelabel(label string, labels []string) error {
 		return nil
 	}
 	for _, l := range labels {
-		if err := smack.CheckLabel(l); err != nil {
+		if err := smacklabel.Check(l); err != nil {
 			return fmt.Errorf("%w: %w", errs.ErrSmackUnavailable, err)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"syscall"
 
-	"policyd.dev/policyd/smack"
+	smacklabel "policyd.dev/policyd/smack/label"
 )
 
 // ErrSmack: a program cannot be given its Smack label here; nothing may be started then.
@@ -29,10 +29,10 @@ func AllowLabel(label string) error {
 		return nil
 	}
 	refuse := func(err error) error { return fmt.Errorf("%w %q: %w", ErrSmack, label, err) }
-	if err := smack.CheckLabel(label); err != nil {
+	if err := smacklabel.Check(label); err != nil {
 		return refuse(err) // the kernel cuts what it dislikes, and makes the label that is left
 	}
-	if label == smack.Star || label == smack.Web {
+	if label == smacklabel.Star || label == smacklabel.Web {
 		return refuse(errors.New("no process can have it"))
 	}
 	runtime.LockOSThread()
