@@ -31,7 +31,7 @@ var programs = sync.OnceValues(func() (dir string, err error) {
 		return "", err
 	}
 	built.Store(true)
-	cmd := exec.Command("go", "build", "-o", dir+"/", "../policyd", "../policyd-launch", "../policyd-runc")
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", dir+"/", "../policyd", "../policyd-launch", "../policyd-runc")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return dir, fmt.Errorf("%w\n%s", err, out)
@@ -40,7 +40,7 @@ var programs = sync.OnceValues(func() (dir string, err error) {
 })
 
 // startPolicyd runs the real one with those policies.
-func startPolicyd(t *testing.T, dir string) (socket string) {
+func startPolicyd(t testing.TB, dir string) (socket string) {
 	t.Helper()
 	empty := filepath.Join(dir, "policyd.yaml")
 	if err := os.WriteFile(empty, nil, 0o644); err != nil {
@@ -82,13 +82,13 @@ func startPolicyd(t *testing.T, dir string) (socket string) {
 
 // engine calls the wrapper as an engine does.
 type engine struct {
-	t       *testing.T
+	t       testing.TB
 	dir     string
 	runtime string
 	n       int
 }
 
-func newEngine(t *testing.T, dir, runtime, socket string) *engine {
+func newEngine(t testing.TB, dir, runtime, socket string) *engine {
 	t.Helper()
 	path := testkernel.RequireTool(t, runtime, "apt-get install "+runtime)
 	e := &engine{t: t, dir: filepath.Join(dir, runtime), runtime: runtime}
@@ -115,13 +115,19 @@ func (e *engine) call(args ...string) (code int, stdout, stderr string) {
 	return e.callRuntime(bin+"/policyd-runc", args...)
 }
 
-// callRuntime runs a runtime; crun refuses hybrid cgroups, so it does not get to see them.
-func (e *engine) callRuntime(program string, args ...string) (code int, stdout, stderr string) {
-	e.t.Helper()
+// argv is a runtime's command line; crun refuses hybrid cgroups, so it does not get to see them.
+func (e *engine) argv(program string, args ...string) []string {
 	argv := append([]string{program, "--root", e.dir + "/root"}, args...)
 	if _, err := os.Stat("/sys/fs/cgroup/unified"); err == nil && e.runtime == "crun" {
 		argv = append([]string{"unshare", "-m", "sh", "-c", `umount -l /sys/fs/cgroup/unified; exec "$@"`, "sh"}, argv...)
 	}
+	return argv
+}
+
+// callRuntime runs a runtime.
+func (e *engine) callRuntime(program string, args ...string) (code int, stdout, stderr string) {
+	e.t.Helper()
+	argv := e.argv(program, args...)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // also when the test ends
 	defer cancel()
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
@@ -204,7 +210,7 @@ func (e *engine) run(annotation string, change func(map[string]any), argv ...str
 	return code, stdout, stderr
 }
 
-func tree(t *testing.T, dir string) string {
+func tree(t testing.TB, dir string) string {
 	t.Helper()
 	var all []string
 	if err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
