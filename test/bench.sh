@@ -17,7 +17,7 @@ note "landrun: $landrun"
 
 out=${BENCH_OUT:-$(mktemp -d)/bench.txt}
 packages=("$@")
-[ ${#packages[@]} -gt 0 ] || packages=(./enforce/profile ./test/depth ./enforce/landlock ./enforce/spawn ./smack ./test/smackbench ./internal/policy ./store ./internal/sandbox ./internal/server)
+[ ${#packages[@]} -gt 0 ] || packages=(./enforce/profile ./test/depth ./enforce/landlock ./enforce/spawn ./smack ./test/smackbench ./internal/policy ./store ./internal/sandbox ./internal/server ./cmd/policyd-runc)
 : >"$out"
 for p in "${packages[@]}"; do
   note "bench $p"
