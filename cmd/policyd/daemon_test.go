@@ -225,7 +225,7 @@ func TestCommandLine(t *testing.T) {
 		{[]string{"--version"}, exitOK, "policyd "},
 		{[]string{"--bogus"}, exitUsage, "policyd --help"},
 		{[]string{"extra"}, exitUsage, `unexpected argument "extra"`},
-		{[]string{"--config", "/nonexistent/policyd.yaml"}, exitUsage, "no such file"},
+		{[]string{"--config", "/nonexistent/policyd.yaml"}, exitConfig, "no such file"},
 		{[]string{"--listen", "unix-abstract:x"}, exitUsage, "abstract"},
 		{[]string{"--listen", "unix://@x"}, exitUsage, "abstract"},
 		{[]string{"--listen", "tcp://:80"}, exitUsage, "tcp section"},
@@ -250,7 +250,7 @@ func TestCommandLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	if code := run([]string{"--config", bad}, &out, &out); code != exitUsage || !strings.Contains(out.String(), bad+":2:10: log.level") {
+	if code := run([]string{"--config", bad}, &out, &out); code != exitConfig || !strings.Contains(out.String(), bad+":2:10: log.level") {
 		t.Errorf("exit %d, %q", code, &out)
 	}
 }

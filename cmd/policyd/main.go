@@ -31,11 +31,13 @@ import (
 	"policyd.dev/policyd/internal/paths"
 )
 
-// Exit codes. A service manager should not restart after exitUsage: nothing gets better by itself.
+// Exit codes. A service manager should not restart after exitConfig: nothing gets better by itself. It is not exitUsage, since
+// a Go program that panics, or is ended by SIGABRT as a watchdog does it, exits with 2.
 const (
 	exitOK      = 0
 	exitFailure = 1
 	exitUsage   = 2
+	exitConfig  = 78 // EX_CONFIG of sysexits.h
 )
 
 const usage = `policyd stores sandbox policies and starts programs under them.
@@ -68,7 +70,7 @@ Examples:
   policyctl status                               see whether it answers
 
 Signals: TERM and INT stop it, sandboxes go on; HUP reads the configuration again.
-Exit codes: 0 stopped as asked, 1 failed, 2 wrong use or configuration.
+Exit codes: 0 stopped as asked, 1 failed, 2 wrong use, 78 wrong configuration.
 `
 
 // flags are the command line.
@@ -97,6 +99,9 @@ func run(args []string, stdout, stderr io.Writer) int {
 	o, err := f.options(layout)
 	if err != nil {
 		fmt.Fprintf(stderr, "policyd: %v\n", err)
+		if errors.Is(err, errConfiguration) {
+			return exitConfig
+		}
 		return exitUsage
 	}
 	switch {
@@ -108,13 +113,13 @@ func run(args []string, stdout, stderr io.Writer) int {
 	case f.check:
 		if err := o.check(); err != nil {
 			fmt.Fprintf(stderr, "policyd: %v\n", err)
-			return exitUsage
+			return exitConfig
 		}
 		return exitOK
 	}
 	if err := o.check(); err != nil {
 		fmt.Fprintf(stderr, "policyd: %v\n", err)
-		return exitUsage
+		return exitConfig
 	}
 	if err := serve(o, stderr); err != nil {
 		// The logger may be set to be quiet; why a daemon is not there is told always.
@@ -197,7 +202,7 @@ func (f *flags) options(layout paths.Layout) (*options, error) {
 	}
 	cfg, err := o.load()
 	if err != nil {
-		return nil, err
+		return nil, configurationError{err}
 	}
 	o.config = cfg
 	o.socket = o.layout.Socket()
@@ -215,6 +220,15 @@ func (f *flags) options(layout paths.Layout) (*options, error) {
 	}
 	return o, nil
 }
+
+// errConfiguration is what an error of the configuration file is.
+var errConfiguration = errors.New("configuration")
+
+// configurationError says what the error it wraps says.
+type configurationError struct{ error }
+
+func (e configurationError) Unwrap() error        { return e.error }
+func (e configurationError) Is(target error) bool { return target == errConfiguration }
 
 // load reads the file again and puts the flags over it.
 func (o *options) load() (*config.Config, error) {
