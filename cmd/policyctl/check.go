@@ -18,7 +18,7 @@ func newCheck(a *app) *cobra.Command {
 	d := &decision{}
 	var batch string
 	cmd := &cobra.Command{
-		Use:   "check REF|-f FILE|--profile FILE -- OPERATION [WORD...]",
+		Use:   "check REF|-f FILE|--profile FILE|--container ID -- OPERATION [WORD...]",
 		Short: "Say what a policy allows, and which rule or layer decides",
 		Long: "check answers as this host's kernel would for a program started under the policy now: it follows\n" +
 			"symbolic links and looks at inodes as the kernel does. It speaks of Landlock alone; file modes and\n" +
@@ -27,6 +27,7 @@ func newCheck(a *app) *cobra.Command {
 			"--batch reads one operation a line (words as in a shell, # begins a comment) and answers each at\n" +
 			"once with a line: its number, verdict, errno, what each layer lacks, the operation; with -o json\n" +
 			"with a line of JSON.\n\n" +
+			containerHelp +
 			operationsHelp() + "\n" +
 			"Exit code 0: allowed or not mediated, 1: refused, 2: no answer (wrong question, or nothing would\n" +
 			"start at all). --batch: 2 when a line had no answer, else 1 when one was refused.",

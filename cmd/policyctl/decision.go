@@ -22,6 +22,7 @@ import (
 type decision struct {
 	files, sets []string
 	profile     string
+	container   string
 	abi         int
 	lexical     bool
 
@@ -32,6 +33,8 @@ func (d *decision) flags(a *app, cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringArrayVarP(&d.files, "file", "f", nil, "decide by the policy of this file instead; may be repeated for its fragments")
 	f.StringVar(&d.profile, "profile", "", "decide by this compiled profile instead (see compile)")
+	f.StringVar(&d.container, "container", "", "decide in this container, by what it was started under (see ps); the beginning of its id will do")
+	_ = cmd.RegisterFlagCompletionFunc("container", a.completeContainers)
 	f.StringArrayVar(&d.sets, "set", nil, "value of a parameter, NAME=VALUE; may be repeated")
 	_ = cmd.RegisterFlagCompletionFunc("set", a.completeSet)
 	f.IntVar(&d.abi, "abi", 0, "decide as a kernel of this Landlock ABI (default: this kernel's; with --lexical the policy's)")
@@ -41,19 +44,23 @@ func (d *decision) flags(a *app, cmd *cobra.Command) {
 // split parts the arguments into a reference and the words of a question.
 func (d *decision) split(cmd *cobra.Command, args []string) (ref string, words []string, err error) {
 	want := 1
-	if len(d.files) > 0 || d.profile != "" {
+	if len(d.files) > 0 || d.profile != "" || cmd.Flags().Changed("container") {
 		want = 0
 	}
 	n := cmd.ArgsLenAtDash()
 	switch {
 	case len(d.files) > 0 && d.profile != "":
 		return "", nil, errors.New("-f and --profile: only one of them")
+	case want == 0 && cmd.Flags().Changed("container") && (len(d.files) > 0 || d.profile != ""):
+		return "", nil, errors.New("--container and -f or --profile: only one of them")
+	case cmd.Flags().Changed("container") && (len(d.sets) > 0 || cmd.Flags().Changed("abi")):
+		return "", nil, errors.New("--container: it has its parameters and its kernel; leave --set and --abi out")
 	case n > 0 && want == 0:
-		return "", nil, errors.New("REF and -f or --profile: only one of them")
+		return "", nil, errors.New("REF and -f, --profile or --container: only one of them")
 	case n > 1:
 		return "", nil, fmt.Errorf("%q before -- is too much: want REF", args[1])
 	case want == 1 && (len(args) == 0 || n == 0):
-		return "", nil, errors.New("REF (or -f FILE, or --profile FILE) is missing")
+		return "", nil, errors.New("REF (or -f FILE, --profile FILE, --container ID) is missing")
 	}
 	if want == 1 {
 		ref = args[0]
@@ -71,7 +78,9 @@ func (d *decision) decider(a *app, cmd *cobra.Command, ref string) (*decide.Deci
 		return nil, nil, err
 	}
 	var c *compiled
-	if d.profile != "" {
+	if cmd.Flags().Changed("container") {
+		c, err = a.inContainer(cmd.Context(), d.container, d.lexical)
+	} else if d.profile != "" {
 		if len(set) > 0 {
 			return nil, nil, cli.Usage(errors.New("--set: a compiled profile has no parameters left"))
 		}
@@ -83,7 +92,9 @@ func (d *decision) decider(a *app, cmd *cobra.Command, ref string) (*decide.Deci
 		return nil, nil, err
 	}
 	o := decide.Options{ABI: d.abi, Errata: decide.AllErrata(), Lexical: d.lexical, LayerPlaces: c.layers}
-	if base, err := os.Getwd(); err == nil && !d.lexical {
+	if d.container != "" {
+		o.Base = "/"
+	} else if base, err := os.Getwd(); err == nil && !d.lexical {
 		o.Base = base // a folder that was removed has no path, and another machine's is not known
 	}
 	if d.abi == 0 && d.lexical {
@@ -101,7 +112,7 @@ func (d *decision) decider(a *app, cmd *cobra.Command, ref string) (*decide.Deci
 	if err != nil {
 		return nil, nil, seenHint(d.notHere(cmd, c, fmt.Errorf("%s: %w", c.name, err)))
 	}
-	if sup.ABI != 0 {
+	if sup.ABI != 0 && d.container == "" { // a container was started
 		if err := startable(c, sup); err != nil {
 			return nil, nil, err
 		}
@@ -249,7 +260,7 @@ func operationsHelp() string {
 func (a *app) completeQuestion(d *decision) completer {
 	refs := a.completeRefs(policy.KindPolicy)
 	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-		if len(d.files) == 0 && d.profile == "" {
+		if len(d.files) == 0 && d.profile == "" && d.container == "" {
 			if len(args) == 0 {
 				return refs(cmd, args, typed)
 			}

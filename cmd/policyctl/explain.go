@@ -15,7 +15,7 @@ import (
 func newExplain(a *app) *cobra.Command {
 	d := &decision{}
 	cmd := &cobra.Command{
-		Use:   "explain REF|-f FILE|--profile FILE -- OPERATION [WORD...]",
+		Use:   "explain REF|-f FILE|--profile FILE|--container ID -- OPERATION [WORD...]",
 		Short: "Show how the kernel comes to its answer: each step, each layer",
 		Long: "explain answers as check does and shows the walk: what is asked of which object, each folder up\n" +
 			"to /, the rules met there, what each layer granted by them and what stayed unfulfilled. A rename has\n" +
@@ -23,9 +23,11 @@ func newExplain(a *app) *cobra.Command {
 			"  + LAYER: RIGHTS      granted by a rule met at this place\n" +
 			"  . LAYER              a rule that grants nothing of what is still asked\n" +
 			"  - LAYER: RIGHTS      still unfulfilled\n\n" +
+			containerHelp +
 			operationsHelp() + "\n" +
 			"Exit codes are those of check.",
 		Example: "  policyctl explain web -- open /etc/shadow r\n" +
+			"  policyctl explain --container 3f2a -- open /etc/shadow r\n" +
 			"  policyctl explain -f web.yaml -- rename /srv/in/x /srv/out/x\n" +
 			"  policyctl explain --profile web.profile --lexical -o json -- exec /usr/bin/env",
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -69,6 +71,9 @@ func newExplain(a *app) *cobra.Command {
 	d.flags(a, cmd)
 	return cmd
 }
+
+const containerHelp = "With --container the answer is that in a container, for a program that is executed in it now: by the\n" +
+	"profile it was started under, with paths as its own mounts and root have them. It takes root.\n\n"
 
 // writeWalk prints an answer with its walk.
 func (a *app) writeWalk(name string, v *decide.Answer) error {

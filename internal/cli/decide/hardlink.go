@@ -82,7 +82,7 @@ func sameInode(f *os.File, path string) (bool, error) {
 		return false, err
 	}
 	defer unix.Close(in)
-	first, err := unix.InotifyAddWatch(in, fmt.Sprintf("/proc/self/fd/%d", f.Fd()), unix.IN_DELETE_SELF)
+	first, err := unix.InotifyAddWatch(in, ownFD(int(f.Fd())), unix.IN_DELETE_SELF)
 	if err != nil {
 		return false, err
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -172,7 +171,7 @@ func reach(at string, follow bool) (found, error) {
 		return found{}, err
 	}
 	var ok bool
-	if f.real, ok = readLink("/proc/self/fd/" + strconv.Itoa(fd)); !ok {
+	if f.real, ok = readLink(ownFD(fd)); !ok {
 		return found{}, fmt.Errorf("%s: its real path is not to be learnt (is /proc mounted?)", at)
 	}
 	if again, err := lookAt(f.real, false); err != nil || again.inode != f.inode || !strings.HasPrefix(f.real, "/") {
