@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 # command:package
 wanted=(gcc:gcc make:make git:git python3:python3 bash:bash openssl:openssl curl:curl setpriv:util-linux
   getent:libc-bin busybox:busybox-static musl-gcc:musl-tools perl:perl vi:vim-tiny top:procps unshare:util-linux
-  runc:runc crun:crun)
+  promtool:prometheus lintian:lintian rpm:rpm deb-systemd-helper:init-system-helpers runc:runc crun:crun)
 
 missing=()
 [ -d /etc/ssl/certs ] && [ -e /etc/ssl/certs/ca-certificates.crt ] || missing+=(ca-certificates)
@@ -23,6 +23,7 @@ if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
   fail "missing: run as root: apt-get install ${missing[*]}"
 fi
 note "installing ${missing[*]}"
-export DEBIAN_FRONTEND=noninteractive
+# Programs are wanted, not their daemons: that is the run level in which invoke-rc.d starts none.
+export DEBIAN_FRONTEND=noninteractive RUNLEVEL=1
 apt-get update -qq
 apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
