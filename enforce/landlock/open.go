@@ -104,6 +104,12 @@ func open(path string) (object, error) {
 		fd, err = unix.Openat2(unix.AT_FDCWD, path, &how)
 		return err
 	})
+	if err == unix.ENOSYS {
+		err = retry(func() (err error) {
+			fd, err = openWalking(path)
+			return err
+		})
+	}
 	if err != nil {
 		return object{}, openError(path, err)
 	}
