@@ -41,10 +41,14 @@ type fakePolicyd struct {
 	apiv1.UnimplementedProfileServiceServer
 	encoded []byte
 	asked   atomic.Int32
+	gone    atomic.Bool // the policy was deleted
 }
 
 func (f *fakePolicyd) GetProfile(_ context.Context, req *apiv1.GetProfileRequest) (*apiv1.GetProfileResponse, error) {
 	f.asked.Add(1)
+	if f.gone.Load() {
+		return nil, status.Error(codes.NotFound, "policy was deleted")
+	}
 	if w := req.GetWorkload(); w != nil && req.GetRef() == "" {
 		if w.GetImage() == "nginx:1" && w.GetNamespace() == "edge" && w.GetAnnotations()["own"] == "x" {
 			req = &apiv1.GetProfileRequest{Ref: "web@stable"}

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"unicode"
+	"unicode/utf8"
 
 	"policyd.dev/policyd/internal/containers"
 	"policyd.dev/policyd/internal/paths"
@@ -98,9 +100,13 @@ func (s *settings) read() (string, error) {
 func readKeys(text string, keys map[string]*string) error {
 	seen := map[string]bool{}
 	n := 0
+	text = strings.ReplaceAll(text, "\r\n", "\n")
+	if i := strings.IndexFunc(text, func(c rune) bool { return c == utf8.RuneError || c != '\n' && c != '\t' && !unicode.IsPrint(c) }); i >= 0 {
+		return fmt.Errorf("line %d: %q is no text", strings.Count(text[:i], "\n")+1, text[i:i+1])
+	}
 	for line := range strings.Lines(text) {
 		n++
-		line = strings.TrimRight(line, "\r\n")
+		line = strings.TrimSuffix(line, "\n")
 		if rest := strings.TrimLeft(line, " "); rest == "" || rest[0] == '#' || n == 1 && line == "---" {
 			continue
 		}
