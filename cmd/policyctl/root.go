@@ -17,6 +17,7 @@ const (
 	groupSandboxes = "sandboxes"
 	groupSmack     = "smack"
 	groupDaemon    = "daemon"
+	groupFleet     = "fleet"
 	groupOther     = "other"
 )
 
@@ -68,6 +69,7 @@ func newRoot(a *app) *cobra.Command {
 		&cobra.Group{ID: groupSandboxes, Title: "Programs under a policy:"},
 		&cobra.Group{ID: groupSmack, Title: "The host's Smack rules:"},
 		&cobra.Group{ID: groupDaemon, Title: "The daemon and its store:"},
+		&cobra.Group{ID: groupFleet, Title: "Many hosts:"},
 		&cobra.Group{ID: groupOther, Title: "Other:"},
 	)
 	add := func(group string, cmds ...*cobra.Command) {
@@ -81,6 +83,7 @@ func newRoot(a *app) *cobra.Command {
 	add(groupSmack, newSmack(a))
 	add(groupSandboxes, newRun(a), newExec(a), newPs(a), newLogs(a), newWait(a), newKill(a), newRm(a), newTop(a), newAttach(a), newDetach(a), newVerifyUnit(a))
 	add(groupDaemon, newStatus(a), newEvents(a), newBackup(a), newRestore(a), newDB(a))
+	add(groupFleet, newFleet(a))
 	add(groupOther, newSchema(a), newCompletion(a), newVersion(a), newMan(a), newTestPerform(a), newUnitStart(a))
 	help := newHelp()
 	help.GroupID = groupOther

@@ -114,3 +114,6 @@ func (b *Blob) Open(trust Trust, fleet, digest string, content []byte) (*Manifes
 	bundle, err := m.Match(content)
 	return m, bundle, err
 }
+
+// IsBlob tells that bytes begin as a blob does.
+func IsBlob(raw []byte) bool { return bytes.HasPrefix(raw, blobMagic) }
