@@ -126,8 +126,8 @@ func newFleetAdvance(f *fleetApp) *cobra.Command {
 		Short: "Go to a rollout's next share by hand",
 		Long: "advance does once what the controller does: when enough of the nodes reached are Loaded, not too many\n" +
 			"Failed, and the soak time is over since the share began, it signs the pointer of the next share.\n" +
-			"Otherwise it says what holds the rollout back, and ends with 1. --force goes on all the same, but never past a\n" +
-			"pause or halt.",
+			"Otherwise it says what holds the rollout back, and ends with 1. --force goes on all the same, but never\n" +
+			"past a pause or halt.",
 		Example:           "  policyctl fleet advance stable\n  policyctl fleet advance stable --force",
 		Args:              exactly("CHANNEL"),
 		ValidArgsFunction: f.completeChannels,
