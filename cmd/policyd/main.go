@@ -202,7 +202,7 @@ func (f *flags) options(layout paths.Layout) (*options, error) {
 	}
 	cfg, err := o.load()
 	if err != nil {
-		return nil, configurationError{err}
+		return nil, err
 	}
 	o.config = cfg
 	o.socket = o.layout.Socket()
@@ -234,7 +234,7 @@ func (e configurationError) Is(target error) bool { return target == errConfigur
 func (o *options) load() (*config.Config, error) {
 	cfg, err := config.Load(o.configFile, o.optional, os.Geteuid())
 	if err != nil {
-		return nil, err
+		return nil, configurationError{err}
 	}
 	if o.flags.socketMode != "" {
 		if cfg.Socket.Mode, err = config.ParseMode(o.flags.socketMode); err != nil {
