@@ -52,6 +52,7 @@ func newAttach(a *app) *cobra.Command {
 		},
 		ValidArgsFunction: a.completeUnitAndRef(&o.user),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			o.user = o.user || a.user
 			if o.fromList {
 				return a.restartChanged(cmd.Context(), o)
 			}
@@ -180,19 +181,23 @@ func (a *app) planAttach(ctx context.Context, o *attachFlags, name, ref string, 
 	if f.Launcher, err = units.Program("policyd-launch"); err != nil {
 		return nil, nil, err
 	}
-	if f.Policyctl, err = units.Program("policyctl"); err != nil {
+	updater, err := m.Show(ctx, strings.Replace(units.Updater, "@", "@"+s.Name, 1))
+	if err != nil {
 		return nil, nil, err
 	}
-	attachment := units.Attachment{Unit: s.Name, Policy: ref, Set: set, All: o.all, Socket: a.ownSocket()}
-	text, more, err := units.Text(attachment, s, f, plan.Record.SmackLabel, o.runtime, o.user)
+	if state := updater.Get("LoadState"); state != "loaded" {
+		return nil, nil, fmt.Errorf("%s, which brings profiles up to date, is %s: install policyd's units", units.Updater, state)
+	}
+	attachment := units.Attachment{Unit: s.Name, Policy: ref, Set: set, All: o.all, Socket: a.ownSocket(), Label: plan.Record.SmackLabel}
+	text, more, err := units.Text(attachment, s, f, o.runtime, o.user)
 	plan.Text = text
 	return plan, append(notes, more...), err
 }
 
 // ownSocket is policyd's when it is not where the service would look for it.
 func (a *app) ownSocket() string {
-	if a.socket != "" {
-		return a.socket
+	if at := a.target(); at != "" {
+		return at
 	}
 	return os.Getenv(paths.SocketEnv)
 }
@@ -272,7 +277,7 @@ func (a *app) restartChanged(ctx context.Context, o *attachFlags) error {
 	if err := mayChange(o.user, "restarting"); err != nil && !o.dryRun {
 		return err
 	}
-	m, _, err := unitPlace(o.user)
+	m, p, err := unitPlace(o.user)
 	if err != nil {
 		return err
 	}
@@ -283,22 +288,23 @@ func (a *app) restartChanged(ctx context.Context, o *attachFlags) error {
 	var failed []error
 	count := 0
 	for _, u := range list {
-		if !u.NeedsRestart {
-			if u.Newest == "" {
-				failed = append(failed, fmt.Errorf("%s: it is not known whether it must be restarted: %s", u.Unit, u.Problem))
-			}
+		switch {
+		case u.Newest == "":
+			failed = append(failed, fmt.Errorf("%s: it is not known whether it must be restarted: %s", u.Unit, u.Problem))
+			continue
+		case !u.NeedsRestart:
 			continue
 		}
 		count++
 		if o.dryRun {
-			a.say("%s would be restarted: %s becomes %s", u.Unit, orDash(u.Running), u.Newest)
+			a.say("%s would be restarted: %s becomes %s", u.Unit, versionOrDash(u.Running), u.Newest)
 			continue
 		}
-		if err := m.Restart(ctx, u.Unit); err != nil {
+		if err := a.restartUnit(ctx, m, p, u); err != nil {
 			failed = append(failed, err)
 			continue
 		}
-		a.say("%s restarted: %s became %s", u.Unit, orDash(u.Running), u.Newest)
+		a.say("%s restarted: %s became %s", u.Unit, versionOrDash(u.Running), u.Newest)
 	}
 	if count == 0 && len(failed) == 0 {
 		a.note("no unit has to be restarted")
@@ -309,7 +315,19 @@ func (a *app) restartChanged(ctx context.Context, o *attachFlags) error {
 	return nil
 }
 
-func orDash(s string) string {
+// restartUnit restarts a unit under the newest version, and not under another.
+func (a *app) restartUnit(ctx context.Context, m *units.Manager, p *units.Place, u attachedUnit) error {
+	d, err := p.Find(u.attached)
+	if err != nil || d == nil {
+		return errors.Join(fmt.Errorf("%s is not attached any more", u.Unit), err)
+	}
+	if _, _, err := a.upToDate(ctx, p, d); err != nil {
+		return fmt.Errorf("%s is not restarted: %w", u.Unit, err)
+	}
+	return m.Restart(ctx, u.Unit)
+}
+
+func versionOrDash(s string) string {
 	if s == "" {
 		return "-"
 	}

@@ -22,7 +22,7 @@ func newDetach(a *app) *cobra.Command {
 		Args:              exactly("UNIT"),
 		ValidArgsFunction: a.completeAttached(&user),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.detachUnit(cmd.Context(), args[0], user, restart, force)
+			return a.detachUnit(cmd.Context(), args[0], user || a.user, restart, force)
 		},
 	}
 	f := cmd.Flags()

@@ -29,6 +29,8 @@ type attachedUnit struct {
 	// Problem says what is wrong with the attachment; "" for nothing.
 	Problem string `json:"problem"`
 	DropIn  string `json:"dropIn"`
+
+	attached string // the name that the drop-in is of: a template's for an instance
 }
 
 func newGetUnits(a *app) *cobra.Command {
@@ -46,7 +48,7 @@ func newGetUnits(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			list, err := a.listUnits(cmd.Context(), user)
+			list, err := a.listUnits(cmd.Context(), user || a.user)
 			if err != nil {
 				return err
 			}
@@ -149,7 +151,7 @@ func (a *app) newest(ctx context.Context, d *units.Present) (*compiled, error) {
 }
 
 func (a *app) lookAt(ctx context.Context, m *units.Manager, p *units.Place, d *units.Present, name string, newest *compiled, err error) (*attachedUnit, error) {
-	u := &attachedUnit{Unit: name, Policy: d.Policy, Set: d.Set, DropIn: d.Path}
+	u := &attachedUnit{Unit: name, Policy: d.Policy, Set: d.Set, DropIn: d.Path, attached: d.Unit}
 	if u.Set == nil {
 		u.Set = map[string]string{}
 	}
@@ -182,16 +184,13 @@ func (a *app) lookAt(ctx context.Context, m *units.Manager, p *units.Place, d *u
 	}
 	if s != nil && !units.IsTemplate(name) {
 		u.State = s.Get("ActiveState")
-		started, noted := p.ReadStarted(name, s.Get("InvocationID"))
-		u.Running = started.Policy
-		// A oneshot that remains has no process left that could be confined otherwise.
 		if s.Active() {
-			u.NeedsRestart = newest != nil && (!noted || started.Policy != newest.name || started.ProfileDigest != newest.digest)
-			if !noted {
+			running, known := p.Running(d.Unit, d.Runtime, s.Unit)
+			u.Running = running.Policy
+			u.NeedsRestart = newest != nil && (running.Policy != newest.name || running.ProfileDigest != newest.digest)
+			if !known {
 				add(errors.New("started before it was attached"))
 			}
-		} else {
-			u.Running = ""
 		}
 	}
 	u.Problem = strings.Join(problems, "; ")

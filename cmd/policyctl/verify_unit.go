@@ -59,7 +59,7 @@ func newVerifyUnit(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			answer, err := a.verifyUnit(cmd, o, user, args)
+			answer, err := a.verifyUnit(cmd, o, user || a.user, args)
 			if err != nil {
 				return err
 			}

@@ -9,7 +9,6 @@ import (
 // procRootIno is PROC_ROOT_INO of the kernel's include/linux/proc_fs.h.
 const procRootIno = 1
 
-
 // openWalking opens an absolute path as openat2(2) does with RESOLVE_NO_MAGICLINKS,
 // where a seccomp filter hides that call: systemd's does for RestrictSUIDSGID=, which
 // DynamicUser= brings along. It refuses more: every link on procfs but those right in

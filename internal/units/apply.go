@@ -2,7 +2,6 @@ package units
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -121,7 +120,7 @@ func (p *Place) WriteProfile(r *unit.Record, runtime bool) error {
 	if err := ownFolder(filepath.Dir(path)); err != nil {
 		return err
 	}
-	if err := write(path, b); err != nil {
+	if err := p.changing(r, path, func() error { return write(path, b) }); err != nil {
 		return fmt.Errorf("%s: %w", r.Unit, err)
 	}
 	return nil
@@ -160,7 +159,7 @@ func (m *Manager) Detach(ctx context.Context, p *Place, d *Present) error {
 		return errors.Join(err, before.restore())
 	}
 	_ = os.Remove(filepath.Dir(d.Path)) // fails where others have drop-ins
-	for _, path := range []string{p.Profile(d.Unit, d.Runtime), p.Copy(d.Unit, d.Runtime), p.Started(d.Unit)} {
+	for _, path := range []string{p.Profile(d.Unit, d.Runtime), p.Copy(d.Unit, d.Runtime), p.History(d.Unit)} {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -194,34 +193,4 @@ func (s *saved) restore() error {
 		return nil
 	}
 	return nil // it could not be read, so that it was not written either
-}
-
-// Started is what a unit was started with; a later start has another invocation.
-type Started struct {
-	Invocation    string `json:"invocation"` // $INVOCATION_ID of systemd
-	Policy        string `json:"policy"`     // the version, "" for none
-	ProfileDigest string `json:"profileDigest"`
-}
-
-// WriteStarted notes a start. name is the instance's.
-func (p *Place) WriteStarted(name string, s Started) error {
-	b, err := json.Marshal(s)
-	if err != nil {
-		return err
-	}
-	path := p.Started(name)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	return write(path, b)
-}
-
-// ReadStarted gives the note on the start with that invocation; false when there is none.
-func (p *Place) ReadStarted(name, invocation string) (Started, bool) {
-	var s Started
-	b, err := os.ReadFile(p.Started(name))
-	if err != nil || json.Unmarshal(b, &s) != nil || invocation == "" || s.Invocation != invocation {
-		return Started{}, false
-	}
-	return s, true
 }

@@ -86,11 +86,11 @@ func forEverybody(path string) error {
 
 // smack has systemd give the policy's label, since services' users cannot.
 func (d *draft) smack() error {
-	if d.label == "" {
+	if d.a.Label == "" {
 		return nil
 	}
 	if d.user {
-		return fmt.Errorf("%w: the policy wants the Smack label %q, which a user's systemd cannot give", errs.ErrInvalid, d.label)
+		return fmt.Errorf("%w: the policy wants the Smack label %q, which a user's systemd cannot give", errs.ErrInvalid, d.a.Label)
 	}
 	for _, key := range execKeys {
 		if key != "ExecStart" && !d.a.All {
@@ -98,14 +98,14 @@ func (d *draft) smack() error {
 		}
 		for _, c := range d.s.Commands[key] {
 			if c.Privileged() {
-				return fmt.Errorf("%w: the policy wants the Smack label %q, and systemd labels no command with the prefix +: %s=%s", errs.ErrInvalid, d.label, key, c.String())
+				return fmt.Errorf("%w: the policy wants the Smack label %q, and systemd labels no command with the prefix +: %s=%s", errs.ErrInvalid, d.a.Label, key, c.String())
 			}
 		}
 	}
-	if have := strings.TrimLeft(d.s.Get("SmackProcessLabel"), "-"); have != "" && have != d.label {
-		d.notes = append(d.notes, fmt.Sprintf("SmackProcessLabel=%s becomes %s, as the policy says", have, d.label))
+	if have := strings.TrimLeft(d.s.Get("SmackProcessLabel"), "-"); have != "" && have != d.a.Label {
+		d.notes = append(d.notes, fmt.Sprintf("SmackProcessLabel=%s becomes %s, as the policy says", have, d.a.Label))
 	}
-	d.settings = append(d.settings, "SmackProcessLabel="+literal(d.label, false))
+	d.settings = append(d.settings, "SmackProcessLabel="+literal(d.a.Label, false))
 	return nil
 }
 
@@ -141,6 +141,9 @@ func (d *draft) filters() error {
 
 // tell says what changes for the service.
 func (d *draft) tell() {
+	if !d.updated() {
+		d.notes = append(d.notes, "DefaultDependencies=no: it may start before policyd can, so that it takes the profile that is there; a newer version takes `policyctl attach` again, or --restart-changed")
+	}
 	if !d.s.Is("NoNewPrivileges") {
 		d.notes = append(d.notes, "no_new_privs is set with the policy: programs that it starts gain nothing by setuid bits or file capabilities")
 	}

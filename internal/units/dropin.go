@@ -20,6 +20,8 @@ type Attachment struct {
 	All bool `json:"all,omitempty"`
 	// Socket is policyd's, where it is not the usual one.
 	Socket string `json:"socket,omitempty"`
+	// Label is the policy's Smack label, which the drop-in has systemd give.
+	Label string `json:"label,omitempty"`
 	// Source is the digest of the commands the drop-in was made of.
 	Source string `json:"source"`
 }
@@ -40,15 +42,18 @@ const (
 
 // Files are the paths that a drop-in names.
 type Files struct {
-	Launcher, Policyctl, Profile string
+	Launcher, Profile string
 }
+
+// Updater is the template of the units that bring profiles up to date before a start;
+// its instances have the full names of services.
+const Updater = "policyd-unit@.service"
 
 // draft is a drop-in in the making.
 type draft struct {
 	a        Attachment
 	s        *Service
 	f        Files
-	label    string
 	runtime  bool
 	user     bool
 	settings []string
@@ -56,10 +61,9 @@ type draft struct {
 	inRoot   bool
 }
 
-// Text makes the drop-in, and says what the admin should know besides. label is the
-// policy's Smack label. What cannot be kept as it was is an error with the reason.
-func Text(a Attachment, s *Service, f Files, label string, runtime, user bool) (text string, notes []string, err error) {
-	d := &draft{a: a, s: s, f: f, label: label, runtime: runtime, user: user}
+// Text makes the drop-in, and says what the admin should know besides. What cannot be kept as it was is an error with the reason.
+func Text(a Attachment, s *Service, f Files, runtime, user bool) (text string, notes []string, err error) {
+	d := &draft{a: a, s: s, f: f, runtime: runtime, user: user}
 	d.a.Source = s.Source(a.All)
 	for _, step := range []func() error{d.root, d.hidden, d.smack, d.filters} {
 		if err := step(); err != nil {
@@ -74,9 +78,7 @@ func Text(a Attachment, s *Service, f Files, label string, runtime, user bool) (
 	var head, body strings.Builder
 	fmt.Fprintf(&head, "# %s runs under the policy %s: written by `policyctl attach`, removed by `policyctl detach`.\n", s.Name, a.Policy)
 	fmt.Fprintf(&head, "# Change it by `policyctl attach`, or put what is yours into another drop-in.\n%s%s\n", markAttach, meta)
-	if !runtime && !user {
-		fmt.Fprintf(&body, "[Unit]\nRequiresMountsFor=%s\n\n", literal(f.Profile, false))
-	}
+	d.unit(&body)
 	body.WriteString("[Service]\n")
 	for _, l := range d.settings {
 		body.WriteString(l + "\n")
@@ -90,32 +92,31 @@ func sum(text string) string {
 	return "sha256:" + hex.EncodeToString(s[:])
 }
 
+// unit writes what the service waits for. That the updater fails is no harm: the profile
+// of the last start is there, and without one the launcher starts nothing.
+func (d *draft) unit(b *strings.Builder) {
+	b.WriteString("[Unit]\n")
+	if !d.runtime && !d.user {
+		fmt.Fprintf(b, "RequiresMountsFor=%s\n", literal(d.f.Profile, false))
+	}
+	if d.updated() {
+		fmt.Fprintf(b, "Wants=%[1]s\nAfter=%[1]s\n", strings.Replace(Updater, "@", "@%n", 1))
+	}
+	b.WriteString("\n")
+}
+
+// updated tells that the service starts late enough to wait for policyd: one without
+// the default dependencies may be what policyd itself waits for.
+func (d *draft) updated() bool { return d.s.Get("DefaultDependencies") != "no" }
+
 // commands writes the Exec lines.
 func (d *draft) commands(b *strings.Builder) {
-	// As root and outside of the unit's namespaces (+); that it fails is no harm (-): the
-	// profile of the last start is there, and without one the launcher starts nothing.
-	start := "ExecStartPre=+-" + quote(strings.ReplaceAll(d.f.Policyctl, "%", "%%")) + " unit-start"
-	if d.user {
-		start += " --user"
-	}
-	if d.a.Socket != "" {
-		start += " --socket " + literal(d.a.Socket, true)
-	}
-	start += " " + literal(d.a.Unit, true) + " %n\n"
-	if !d.a.All {
-		b.WriteString(start)
-	}
 	for _, key := range execKeys {
 		confined := key == "ExecStart" || d.a.All
-		if key == "ExecStartPre" && d.a.All {
-			b.WriteString(key + "=\n" + start)
-		}
 		if !confined || len(d.s.Commands[key]) == 0 {
 			continue
 		}
-		if key != "ExecStartPre" {
-			b.WriteString(key + "=\n")
-		}
+		b.WriteString(key + "=\n")
 		for _, c := range d.s.Commands[key] {
 			b.WriteString(key + "=" + c.through(d.launcher(&c), d.options(&c)) + "\n")
 		}

@@ -77,8 +77,8 @@ func (p *Place) in(unit string, runtime bool) string {
 	return filepath.Join(p.State, unit)
 }
 
-// Started is the path of the note on what the unit was started with (see [Started]).
-func (p *Place) Started(unit string) string { return filepath.Join(p.Run, "started", unit+".json") }
+// History is the path of what is known of a unit's profiles since the boot (see [Change]).
+func (p *Place) History(unit string) string { return filepath.Join(p.Run, "history", unit+".json") }
 
 // Program gives the path of one of policyd's programs: beside the running one.
 func Program(name string) (string, error) {
@@ -138,6 +138,14 @@ func ServiceName(s string) (string, error) {
 
 // IsTemplate tells a template (foo@.service) from an instance (foo@x.service).
 func IsTemplate(unit string) bool { return strings.Contains(unit, "@.") }
+
+// TemplateOf is the template of an instance; of anything else it is the name itself.
+func TemplateOf(unit string) string {
+	if prefix, _, ok := strings.Cut(unit, "@"); ok {
+		return prefix + "@.service"
+	}
+	return unit
+}
 
 // anyInstance is an instance of a template, for systemd tells nothing of templates.
 func anyInstance(unit string) string {

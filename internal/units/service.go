@@ -34,8 +34,7 @@ func (m *Manager) Load(ctx context.Context, name string) (*Service, error) {
 	}
 	s := &Service{Unit: u, Name: u.ID, Commands: map[string][]Command{}}
 	if IsTemplate(name) {
-		prefix, _, _ := strings.Cut(u.ID, "@")
-		s.Name = prefix + "@.service"
+		s.Name = TemplateOf(u.ID)
 	}
 	if err := attachable(name, u); err != nil {
 		return nil, err
