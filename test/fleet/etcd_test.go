@@ -1,12 +1,17 @@
 package fleettest
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"fmt"
+	"io"
 	"net"
 	"net/url"
+	"os"
+	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -16,15 +21,19 @@ import (
 	"go.uber.org/zap"
 )
 
-// etcd is one server, which can be stopped and started again where it was.
+// etcd is one server, a process of its own, which can be killed and started again where it was.
 type etcd struct {
 	t      *testing.T
 	dir    string
 	client string // host:port
 	peer   string
-	tls    *transport.TLSInfo // nil: without TLS
-	server *embed.Etcd
+	tls    *tlsFiles // nil: without TLS
+	cmd    *exec.Cmd
+	in     io.Closer
 }
+
+// tlsFiles are those of the server; clients must have a certificate of ca.
+type tlsFiles struct{ cert, key, ca string }
 
 // freeAddress is a port of the loopback interface that nobody listens on now.
 func freeAddress(t *testing.T) string {
@@ -39,7 +48,7 @@ func freeAddress(t *testing.T) string {
 
 func newEtcd(t *testing.T) *etcd {
 	e := &etcd{t: t, dir: filepath.Join(t.TempDir(), "etcd"), client: freeAddress(t), peer: freeAddress(t)}
-	t.Cleanup(e.stop)
+	t.Cleanup(e.kill)
 	return e
 }
 
@@ -59,36 +68,79 @@ func (e *etcd) scheme() string {
 
 func (e *etcd) url() string { return e.scheme() + "://" + e.client }
 
-func (e *etcd) start() {
-	e.t.Helper()
-	c := embed.NewConfig()
-	c.Dir = e.dir
-	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
-	c.UnsafeNoFsync = true // what is tested is the fleet, not etcd's durability
-	c.ListenClientUrls = []url.URL{{Scheme: e.scheme(), Host: e.client}}
-	c.AdvertiseClientUrls = c.ListenClientUrls
-	c.ListenPeerUrls = []url.URL{{Scheme: "http", Host: e.peer}}
-	c.AdvertisePeerUrls = c.ListenPeerUrls
-	c.InitialCluster = c.InitialClusterFromName(c.Name)
-	if e.tls != nil {
-		c.ClientTLSInfo = *e.tls
-	}
-	var err error
-	if e.server, err = embed.StartEtcd(c); err != nil {
+// command is the server's, not started.
+func (e *etcd) command() *exec.Cmd {
+	exe, err := os.Executable()
+	if err != nil {
 		e.t.Fatal(err)
 	}
-	select {
-	case <-e.server.Server.ReadyNotify():
-	case <-time.After(30 * time.Second):
-		e.t.Fatal("etcd is not ready")
+	args := []string{e.dir, e.client, e.peer}
+	if e.tls != nil {
+		args = append(args, e.tls.cert, e.tls.key, e.tls.ca)
+	}
+	cmd := exec.Command(exe, args...)
+	cmd.Env = append(os.Environ(), childEnv+"=etcd")
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	return cmd
+}
+
+func (e *etcd) start() { e.startAs(e.command()) }
+
+// startAs starts the server's command and waits until it says that it is ready.
+func (e *etcd) startAs(cmd *exec.Cmd) {
+	e.t.Helper()
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	if e.in, err = cmd.StdinPipe(); err != nil {
+		e.t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		e.t.Fatal(err)
+	}
+	e.cmd = cmd
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "ready\n" {
+		e.t.Fatalf("etcd: %q %v", line, err)
 	}
 }
 
-func (e *etcd) stop() {
-	if e.server != nil {
-		e.server.Close()
-		e.server = nil
+// kill ends it with SIGKILL.
+func (e *etcd) kill() {
+	if e.cmd == nil {
+		return
 	}
+	_ = e.cmd.Process.Kill()
+	_ = e.cmd.Wait()
+	e.in.Close()
+	e.cmd = nil
+}
+
+// childEtcd is the server until its standard input ends.
+func childEtcd(args []string) error {
+	c := embed.NewConfig()
+	c.Dir = args[0]
+	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
+	c.UnsafeNoFsync = true // what is tested is the fleet, not etcd's durability
+	scheme := "http"
+	if len(args) > 3 {
+		scheme = "https"
+		c.ClientTLSInfo = transport.TLSInfo{CertFile: args[3], KeyFile: args[4], TrustedCAFile: args[5], ClientCertAuth: true}
+	}
+	c.ListenClientUrls = []url.URL{{Scheme: scheme, Host: args[1]}}
+	c.AdvertiseClientUrls = c.ListenClientUrls
+	c.ListenPeerUrls = []url.URL{{Scheme: "http", Host: args[2]}}
+	c.AdvertisePeerUrls = c.ListenPeerUrls
+	c.InitialCluster = c.InitialClusterFromName(c.Name)
+	server, err := embed.StartEtcd(c)
+	if err != nil {
+		return err
+	}
+	<-server.Server.ReadyNotify()
+	fmt.Println("ready")
+	_, err = io.Copy(io.Discard, os.Stdin)
+	return err
 }
 
 // dial makes a client of the test's own, with root's rights.

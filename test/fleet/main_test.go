@@ -14,6 +14,7 @@ const childEnv = "POLICYD_FLEET_TEST_CHILD"
 
 var children = map[string]func(args []string) error{
 	"activate": childActivate,
+	"etcd":     childEtcd,
 }
 
 func TestMain(m *testing.M) {

@@ -1,9 +1,11 @@
 package agent
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"strings"
 	"time"
@@ -159,10 +161,6 @@ func (a *Agent) keep(ctx context.Context, v view, st *apiv1.FleetState, p *fleet
 	next := proto.CloneOf(st)
 	next.Fleet, next.Channel, next.Seq, next.Pointer, next.PointerId = a.cfg.Fleet, v.channel, p.Seq, v.pointer, p.ID()
 	same := proto.Equal(next, st)
-	if st.GetClusterId() != 0 && (v.clusterID != st.GetClusterId() || v.revision < st.GetRevision()) {
-		a.log.Warn("etcd is another cluster than before, or was restored from a backup; signed sequence numbers decide what is newer",
-			"revision", v.revision, "revision_before", st.GetRevision())
-	}
 	next.ClusterId, next.Revision = v.clusterID, v.revision
 	if same && v.clusterID == st.GetClusterId() {
 		return next, nil // a revision that rose is no reason to write
@@ -196,7 +194,7 @@ func (a *Agent) follows(ctx context.Context, v view, st *apiv1.FleetState, p *fl
 		// Whoever can only hold back newer pointers must not be able to bring an old one into force.
 		s.state, s.reason, s.code = fleet.Stale, expired.Error(), a.cfg.Reason(expired)
 	case digest != st.GetDigest():
-		return a.change(ctx, st, p, s, reached)
+		return a.change(ctx, v, st, p, s, reached)
 	default:
 		a.failed = failure{}
 		s.state = settled(reached)
@@ -230,7 +228,7 @@ func halted(holds map[string][]byte) string {
 }
 
 // change puts the bundle that is wanted into force.
-func (a *Agent) change(ctx context.Context, st *apiv1.FleetState, p *fleet.Pointer, s situation, reached bool) error {
+func (a *Agent) change(ctx context.Context, v view, st *apiv1.FleetState, p *fleet.Pointer, s situation, reached bool) error {
 	if f := a.failed; f.pointer == p.ID() && f.digest == s.desiredDigest && a.cfg.Now().Before(f.until) {
 		s.state, s.reason, s.code = fleet.Failed, f.err.Error(), a.cfg.Reason(f.err)
 		a.stand(s)
@@ -238,7 +236,13 @@ func (a *Agent) change(ctx context.Context, st *apiv1.FleetState, p *fleet.Point
 	}
 	s.state = fleet.Compiling
 	a.stand(s)
-	err := a.activate(ctx, st, s.desiredDigest)
+	err := a.still(ctx, v)
+	if errors.Is(err, errAnew) {
+		return nil // the next step sees it
+	}
+	if err == nil {
+		err = a.activate(ctx, st, s.desiredDigest)
+	}
 	var away *awayError
 	switch {
 	case ctx.Err() != nil:
@@ -256,6 +260,27 @@ func (a *Agent) change(ctx context.Context, st *apiv1.FleetState, p *fleet.Point
 	}
 	a.stand(s)
 	return nil
+}
+
+// still reads once more what is about to be acted on. Each key is watched apart, and a hold may be there though its event
+// comes after that of a pointer behind it.
+func (a *Agent) still(ctx context.Context, v view) error {
+	client, err := a.connection()
+	if err != nil {
+		return err
+	}
+	now, err := a.snapshot(ctx, client)
+	if err != nil {
+		return &awayError{err}
+	}
+	if now.channel == v.channel && bytes.Equal(now.pointer, v.pointer) && bytes.Equal(now.spec, v.spec) && maps.EqualFunc(now.holds, v.holds, bytes.Equal) {
+		return nil
+	}
+	if now.channel != v.channel {
+		signal(a.resync)
+	}
+	a.see(now)
+	return errAnew
 }
 
 // activate fetches, verifies and activates.

@@ -165,7 +165,7 @@ func New(cfg Config) (*Agent, error) {
 	}
 	a.view.channel = cfg.Channel
 	if st.GetFleet() == cfg.Fleet && st.GetChannel() != "" {
-		a.view.channel = st.GetChannel()
+		a.view.channel, a.view.clusterID, a.view.revision = st.GetChannel(), st.GetClusterId(), st.GetRevision()
 	}
 	a.view.problem = "etcd was not reached yet"
 	a.look(st)

@@ -20,8 +20,18 @@ import (
 // awayError is a bundle that could not be fetched now, which says nothing of the bundle.
 type awayError struct{ err error }
 
-func (e *awayError) Error() string { return "the bundle cannot be fetched now: " + e.err.Error() }
+func (e *awayError) Error() string { return "etcd, or where the bundle is, does not answer now: " + e.err.Error() }
 func (e *awayError) Unwrap() error { return e.err }
+
+// connection is the client, an awayError while there is none.
+func (a *Agent) connection() (*clientv3.Client, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.client == nil {
+		return nil, &awayError{errors.New("etcd was not reached yet")}
+	}
+	return a.client, nil
+}
 
 // fetch gives a verified bundle with its bytes: the one that this host has kept, else etcd's. Where the bytes are elsewhere
 // the blob that it gives holds them all the same.
@@ -38,11 +48,9 @@ func (a *Agent) fetch(ctx context.Context, digest string) ([]byte, *fleet.Manife
 	if !sleep(ctx, rand.N(a.cfg.Timing.Spread+1)) {
 		return nil, nil, nil, ctx.Err()
 	}
-	a.mu.Lock()
-	client := a.client
-	a.mu.Unlock()
-	if client == nil {
-		return nil, nil, nil, &awayError{errors.New("etcd was not reached yet")}
+	client, err := a.connection()
+	if err != nil {
+		return nil, nil, nil, err
 	}
 	asked, cancel := context.WithTimeout(ctx, a.cfg.Timing.Request)
 	defer cancel()

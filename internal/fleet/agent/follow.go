@@ -237,6 +237,10 @@ func (a *Agent) see(v view) {
 	was := a.view
 	a.view = v
 	a.mu.Unlock()
+	if was.clusterID != 0 && (v.clusterID != was.clusterID || v.revision < was.revision) {
+		a.log.Warn("etcd is another cluster than before, or was restored from a backup; signed sequence numbers decide what is newer",
+			"revision", v.revision, "revision_before", was.revision)
+	}
 	if !was.connected {
 		a.log.Info("etcd answers", "revision", v.revision, "channel", v.channel)
 	}

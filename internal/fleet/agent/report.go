@@ -56,10 +56,10 @@ func (a *Agent) reportUnderLease(ctx context.Context, client *clientv3.Client) e
 	if err != nil {
 		return err
 	}
-	defer a.leave(client, lease.ID)
+	var last fleet.Status
+	defer func() { a.leave(client, lease.ID, last) }()
 	report := time.NewTimer(0) // at once
 	defer report.Stop()
-	var last fleet.Status
 	for {
 		due := false
 		select {
@@ -90,10 +90,19 @@ func (a *Agent) reportUnderLease(ctx context.Context, client *clientv3.Client) e
 	}
 }
 
-// leave gives back the lease of an agent that ends, so that nobody waits for it.
-func (a *Agent) leave(client *clientv3.Client, id clientv3.LeaseID) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+// leave gives back the lease of an agent that ends, so that nobody waits for it, after what it has not told yet.
+func (a *Agent) leave(client *clientv3.Client, id clientv3.LeaseID, told fleet.Status) {
+	ctx, cancel := context.WithTimeout(context.Background(), min(2*time.Second, a.cfg.Timing.Request))
 	defer cancel()
+	if s := a.fleetStatus(); !same(s, told) {
+		b, err := marshalStatus(s)
+		if err == nil {
+			_, err = client.Put(ctx, a.layout.Last(a.cfg.Node), string(b))
+		}
+		if err != nil {
+			a.log.Debug("the last status was not told", "error", err)
+		}
+	}
 	if _, err := client.Revoke(ctx, id); err != nil {
 		a.log.Debug("the lease was not given back and ends by itself", "error", err)
 	}
