@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"policyd.dev/policyd/enforce/landlock"
+	"policyd.dev/policyd/internal/containers"
 	"policyd.dev/policyd/internal/testkernel"
 )
 
@@ -28,6 +29,16 @@ spec:
   layers:
     - paths:
         - {allow: [read, execute], at: [/bin, /no/such/path]}
+---
+apiVersion: policyd/v1
+kind: LandlockPolicy
+metadata: {name: soft}
+spec:
+  abi: 3
+  enforcement: degrade
+  layers:
+    - paths:
+        - {allow: [read, execute], at: [/bin, /data]}
 ---
 apiVersion: policyd/v1
 kind: LandlockPolicy
@@ -93,14 +104,30 @@ func process(key string, value any) func(map[string]any) {
 	return func(spec map[string]any) { spec["process"].(map[string]any)[key] = value }
 }
 
+// failed is any exit code but 0: the runtimes have their own.
+const failed = -1
+
 func testRun(t *testing.T, e *engine) {
 	const look = "id -u; cat /data/open; cat /secret"
 	writable := func(spec map[string]any) { spec["root"].(map[string]any)["readonly"] = false }
-	seccomp := func(spec map[string]any) {
-		spec["linux"].(map[string]any)["seccomp"] = map[string]any{
-			"defaultAction": "SCMP_ACT_ALLOW",
-			"syscalls":      []any{map[string]any{"names": []string{"landlock_restrict_self"}, "action": "SCMP_ACT_ERRNO", "errnoRet": 1}},
+	seccomp := func(call string, errno int, more ...func(map[string]any)) func(map[string]any) {
+		return func(spec map[string]any) {
+			spec["linux"].(map[string]any)["seccomp"] = map[string]any{
+				"defaultAction": "SCMP_ACT_ALLOW",
+				"syscalls":      []any{map[string]any{"names": []string{call}, "action": "SCMP_ACT_ERRNO", "errnoRet": errno}},
+			}
+			for _, change := range more {
+				change(spec)
+			}
 		}
+	}
+	failing := func(kind string) func(map[string]any) {
+		return func(spec map[string]any) {
+			spec["hooks"] = map[string]any{kind: []any{map[string]any{"path": "/bin/false"}}}
+		}
+	}
+	paused := func(spec map[string]any) {
+		spec["annotations"].(map[string]any)["io.kubernetes.cri.container-type"] = "sandbox"
 	}
 	hooks := func(spec map[string]any) {
 		hook := []any{map[string]any{"path": "/bin/true"}}
@@ -122,7 +149,25 @@ func testRun(t *testing.T, e *engine) {
 		{"missing program", "box", nil, []string{"absent"}, 127, "", "program not found"},
 		{"program not granted", "box", nil, []string{"/secret"}, 126, "", "program cannot be executed"},
 		{"missing path", "absent", nil, []string{"echo", "ran"}, 125, "", "/no/such/path"},
-		{"seccomp", "box", seccomp, []string{"echo", "ran"}, 125, "", "landlock_restrict_self"},
+		{"seccomp", "box", seccomp("landlock_restrict_self", 1), []string{"echo", "ran"}, 125, "", "landlock_restrict_self"},
+		{"seccomp, no rules", "box", seccomp("landlock_add_rule", 1), []string{"echo", "ran"}, 125, "", "landlock_add_rule"},
+		{"seccomp, no rulesets", "box", seccomp("landlock_create_ruleset", 1), []string{"echo", "ran"}, 125, "", "seccomp"},
+		{"seccomp, as if not built", "box", seccomp("landlock_create_ruleset", 38), []string{"echo", "ran"}, 125, "", "not built"},
+		{"seccomp, degrade", "soft", seccomp("landlock_create_ruleset", 38), []string{"echo", "ran"}, 125, "", "not built"},
+		{"seccomp, may gain privileges", "box", seccomp("landlock_restrict_self", 1, process("noNewPrivileges", false)), []string{"echo", "ran"}, 125, "", "landlock_restrict_self"},
+		{"relative in the root", "box", nil, []string{"bin/cat", "/data/open"}, 0, "open\n", ""},
+		{"relative, missing", "box", nil, []string{"./bin/absent"}, 127, "", "program not found"},
+		{"relative, of another folder", "box", process("cwd", "/bin"), []string{"bin/cat", "/data/open"}, 127, "", "program not found"},
+		{"by its own path", "box", process("env", []string{"PATH=/nowhere:/bin"}), []string{"cat", "/data/open"}, 0, "open\n", ""},
+		{"no path", "box", process("env", []string{}), []string{"cat", "/data/open"}, 127, "", "program not found"},
+		{"no path, absolute", "box", process("env", []string{}), []string{"/bin/cat", "/data/open"}, 0, "open\n", ""},
+		{"another user, may gain", "box", func(spec map[string]any) {
+			process("user", map[string]int{"uid": 1000, "gid": 1000})(spec)
+			process("noNewPrivileges", false)(spec)
+		}, []string{"sh", "-c", look}, 1, "1000\nopen\n", "Permission denied"},
+		{"pause", "none", paused, []string{"cat", "/secret"}, 0, "told\n", ""},
+		{"hook that fails", "box", failing("createRuntime"), []string{"echo", "ran"}, failed, "", ""},
+		{"hook in the container that fails", "box", failing("createContainer"), []string{"echo", "ran"}, failed, "", ""},
 		{
 			"its place is kept", "dev", nil,
 			[]string{"sh", "-c", "mv /dev/.policyd /dev/x; mv /dev/.policyd/launch /dev/x; rm -r /dev/.policyd; echo >/dev/.policyd/new; echo >/dev/.policyd/launch; echo /dev/.policyd/* /dev/x"},
@@ -132,7 +177,7 @@ func testRun(t *testing.T, e *engine) {
 		{"no such policy", "none", nil, []string{"echo", "ran"}, 1, "", "none"},
 	} {
 		code, out, errOut := e.run(tc.profile, tc.change, tc.argv...)
-		if code != tc.code || out != tc.out || !strings.Contains(errOut, tc.err) {
+		if (tc.code == failed && code == 0 || tc.code != failed && code != tc.code) || out != tc.out || !strings.Contains(errOut, tc.err) {
 			t.Errorf("%s: exit %d, %q, %q; want %d, %q, %q", tc.name, code, out, errOut, tc.code, tc.out, tc.err)
 		}
 	}
@@ -157,7 +202,7 @@ func testBindings(t *testing.T, e *engine) {
 
 // Containers that are started at once have each their own.
 func testMany(t *testing.T, e *engine) {
-	const n = 16
+	const n = 64
 	dirs, ids := make([]string, n), make([]string, n)
 	for i := range n {
 		dirs[i] = e.bundle("box", nil, "cat", "/data/open", "/secret")
@@ -184,11 +229,18 @@ func testCreateAndExec(t *testing.T, e *engine) {
 		if code, _, errOut := e.call("delete", "--force", id); code != 0 {
 			t.Errorf("delete: exit %d, %q", code, errOut)
 		}
+		if r, err := containers.Read(e.dir+"/run/containers", e.dir+"/root", id); err == nil {
+			t.Errorf("after delete: %+v", r)
+		}
 	})
 	if code, _, errOut := e.call("start", id); code != 0 {
 		t.Fatalf("start: exit %d, %q", code, errOut)
 	}
 	const denied = "can't open '/secret': Permission denied"
+	r, err := containers.Read(e.dir+"/run/containers", e.dir+"/root", id)
+	if err != nil || r.Version != "box@1" || r.Look().State != containers.Running {
+		t.Errorf("its record: %+v, %v", r, err)
+	}
 	if code, out, errOut := e.call("exec", id, "cat", "/data/open", "/secret"); code != 1 || out != "open\n" || !strings.Contains(errOut, denied) {
 		t.Errorf("exec: exit %d, %q, %q", code, out, errOut)
 	}
@@ -198,6 +250,19 @@ func testCreateAndExec(t *testing.T, e *engine) {
 	file := e.put("process.json", `{"terminal":false,"user":{"uid":0,"gid":0},"args":["cat","/data/open","/secret"],"env":["PATH=/bin"],"cwd":"/"}`, 0o600)
 	if code, out, errOut := e.call("exec", "--process", file, id); code != 1 || out != "open\n" || !strings.Contains(errOut, denied) {
 		t.Errorf("exec by a file: exit %d, %q, %q", code, out, errOut)
+	}
+	free := e.put("process-free.json", `{"terminal":false,"user":{"uid":1000,"gid":1000},"args":["./cat","/data/open","/secret"],"env":["PATH=/bin"],"cwd":"/bin","noNewPrivileges":false}`, 0o600)
+	if code, out, errOut := e.call("exec", "--process", free, "--detach=false", id); code != 1 || !strings.Contains(errOut, "without a value") {
+		t.Errorf("exec, an option's value: exit %d, %q, %q", code, out, errOut)
+	}
+	for range 2 { // the second finds the file edited
+		if code, out, errOut := e.call("exec", "-p", free, id); code != 1 || out != "open\n" || !strings.Contains(errOut, denied) {
+			t.Errorf("exec by a file, another user: exit %d, %q, %q", code, out, errOut)
+		}
+	}
+	pid := e.dir + "/exec.pid"
+	if code, _, errOut := e.call("exec", "--detach", "--pid-file", pid, id, "sleep", "60"); code != 0 || read(t, pid) == "" {
+		t.Errorf("exec, detached: exit %d, %q", code, errOut)
 	}
 	if code, out, errOut := e.call("exec", id, "absent"); code != 127 || out != "" || !strings.Contains(errOut, "program not found") {
 		t.Errorf("exec of nothing: exit %d, %q, %q", code, out, errOut)

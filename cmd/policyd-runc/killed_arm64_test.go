@@ -1,0 +1,5 @@
+package main
+
+import "golang.org/x/sys/unix"
+
+func number(r *unix.PtraceRegs) uint64 { return r.Regs[8] }
