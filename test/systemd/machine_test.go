@@ -90,12 +90,13 @@ func bareMachine() *testkernel.System {
 
 // installed says where a package puts the folders and files of deploy.
 var installed = map[string]string{
-	"systemd/*.socket":        "/usr/lib/systemd/system",
-	"systemd/*.service":       "/usr/lib/systemd/system",
-	"systemd/user/*":          "/usr/lib/systemd/user",
-	"systemd/sysusers.d/*":    "/usr/lib/sysusers.d",
-	"systemd/tmpfiles.d/*":    "/usr/lib/tmpfiles.d",
-	"systemd/policyd.catalog": "/usr/lib/systemd/catalog",
+	"systemd/*.socket":            "/usr/lib/systemd/system",
+	"systemd/*.service":           "/usr/lib/systemd/system",
+	"systemd/user/*":              "/usr/lib/systemd/user",
+	"systemd/sysusers.d/*":        "/usr/lib/sysusers.d",
+	"systemd/tmpfiles.d/*":        "/usr/lib/tmpfiles.d",
+	"systemd/policyd.service.d/*": "/usr/share/doc/policyd",
+	"systemd/policyd.catalog":     "/usr/lib/systemd/catalog",
 }
 
 // installedFiles are the files of deploy by their paths in the guest. The users of sysusers.d are made as systemd-sysusers
