@@ -31,7 +31,7 @@ const (
 	asking   = 4                      // questions at once
 	patience = 30 * time.Second       // for the answer to one
 	together = 20 * time.Millisecond  // changes within it are looked after at once
-	again    = 10 * time.Second       // what has no event is asked after this often
+	again    = 30 * time.Second       // what has no event is asked after this often
 	tryFirst = 100 * time.Millisecond // between attempts to reach policyd, at first
 	tryMost  = 2 * time.Second
 )
@@ -45,7 +45,14 @@ type follower struct {
 
 	// refs are the references to each policy that are held without being asked for: its name, and its tags.
 	refs     map[string][]question
-	bindings map[string]*binding.Binding
+	bindings map[string]bound
+	index    *binding.Index // of these, once it is in force
+}
+
+// bound is a Binding with the digest of its text: after a restored backup its number may be another's.
+type bound struct {
+	*binding.Binding
+	digest string
 }
 
 func newFollower(s *settings, m *memory, log *slog.Logger) (*follower, error) {
@@ -172,7 +179,8 @@ func batch(ctx context.Context, first *apiv1.Event, events <-chan *apiv1.Event) 
 // changed looks after what events are about.
 func (f *follower) changed(ctx context.Context, events []*apiv1.Event) error {
 	names := map[string]bool{}
-	var rebind bool
+	bindings := f.settings.Select == "bindings"
+	rebind := false
 	for _, e := range events {
 		kind, ref, _ := strings.Cut(e.GetSubject(), "/")
 		switch kind {
@@ -180,51 +188,63 @@ func (f *follower) changed(ctx context.Context, events []*apiv1.Event) error {
 			name, _, _ := strings.Cut(ref, "@")
 			names[name] = true
 		case kindBinding:
-			rebind = true
+			rebind = bindings
 		}
 	}
-	if rebind && f.settings.Select == "bindings" {
-		if err := f.bind(ctx); err != nil {
+	if len(names) == 0 && !rebind {
+		return nil
+	}
+	index := f.index
+	if rebind {
+		var err error
+		if index, err = f.bind(ctx); err != nil {
 			return err
 		}
 	}
-	var questions []question
 	for name := range names {
-		if f.settings.Select != "bindings" {
-			if err := f.list(ctx, name); err != nil {
-				return err
-			}
+		if bindings {
+			break // what they name is all that counts
+		}
+		if err := f.list(ctx, name); err != nil {
+			return err
 		}
 	}
-	for _, q := range f.questions() {
-		if names[q.name()] || f.memory.current(q) == nil {
-			questions = append(questions, q)
-		}
-	}
-	if len(names) > 0 {
-		questions = append(questions, question{unmatched: true}) // it may name one of them
-	}
-	return f.ask(ctx, questions)
+	return f.load(ctx, index, func(q question) bool {
+		return names[q.name()] || q.unmatched || f.memory.current(q) == nil // the configuration may name one of them
+	})
 }
 
-// all asks everything. Of two Bindings that match the better one decides, so they are put in force together, and before
-// the profiles: what is not there yet is refused.
+// all asks everything.
 func (f *follower) all(ctx context.Context) error {
+	var index *binding.Index
+	var err error
 	if f.settings.Select == "bindings" {
-		if err := f.bind(ctx); err != nil {
-			return err
-		}
-	} else if err := f.listAll(ctx); err != nil {
+		index, err = f.bind(ctx)
+	} else {
+		err = f.listAll(ctx)
+	}
+	if err == nil {
+		err = f.load(ctx, index, func(question) bool { return true })
+	}
+	if err != nil {
 		return err
 	}
-	questions := f.questions()
-	if err := f.ask(ctx, questions); err != nil {
-		return err
-	}
-	f.memory.retain(questions)
 	if err := f.memory.clear(); err != nil {
 		f.log.Warn("profiles that nothing uses could not be removed", "error", err)
 	}
+	return nil
+}
+
+// load asks those questions that are due, and then puts the Bindings that lead to them in force, and forgets the answers
+// to what is no question any more: a tag that was taken away, a policy that was deleted.
+func (f *follower) load(ctx context.Context, index *binding.Index, due func(question) bool) error {
+	questions := f.questions()
+	if err := f.ask(ctx, slices.DeleteFunc(slices.Clone(questions), func(q question) bool { return !due(q) })); err != nil {
+		return err
+	}
+	f.index = index
+	f.memory.setIndex(index)
+	f.memory.retain(questions)
 	return nil
 }
 
@@ -313,37 +333,41 @@ func (f *follower) list(ctx context.Context, name string) error {
 	return nil
 }
 
-// bind reads the Bindings and puts them in force.
-func (f *follower) bind(ctx context.Context) error {
-	now := map[string]*binding.Binding{}
+// bind reads the Bindings.
+func (f *follower) bind(ctx context.Context) (*binding.Index, error) {
+	now := map[string]bound{}
+	var all []*binding.Binding
 	for req := (&apiv1.ListRequest{Kind: kindBinding}); ; {
 		res, err := f.client.Policies.List(ctx, req)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		for _, v := range res.GetVersions() {
-			if have := f.bindings[v.GetName()]; have != nil && have.Version == v.GetNumber() {
+			have := f.bindings[v.GetName()]
+			if have.Binding != nil && have.Version == v.GetNumber() && have.digest == v.GetDigest() {
 				now[v.GetName()] = have
+				all = append(all, have.Binding)
 				continue
 			}
 			ref := fmt.Sprintf("%s@%d", v.GetName(), v.GetNumber())
 			got, err := f.client.Policies.GetVersion(ctx, &apiv1.GetVersionRequest{Kind: kindBinding, Ref: ref})
 			if err != nil {
-				return fmt.Errorf("binding %s: %w", ref, err)
+				return nil, fmt.Errorf("binding %s: %w", ref, err)
 			}
-			now[v.GetName()] = &binding.Binding{Name: v.GetName(), Version: v.GetNumber(), Spec: got.GetVersion().GetResource().GetBinding().GetSpec()}
+			b := &binding.Binding{Name: v.GetName(), Version: v.GetNumber(), Spec: got.GetVersion().GetResource().GetBinding().GetSpec()}
+			now[v.GetName()] = bound{b, v.GetDigest()}
+			all = append(all, b)
 		}
 		if req.PageToken = res.GetNextPageToken(); req.PageToken == "" {
 			break
 		}
 	}
-	x, err := binding.New(slices.Collect(maps.Values(now)))
+	x, err := binding.New(all)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	f.bindings = now
-	f.memory.setIndex(x)
-	return nil
+	return x, nil
 }
 
 // ask puts the answers to questions into the memory. Only that policyd could not be asked is an error.

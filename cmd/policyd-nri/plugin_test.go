@@ -203,6 +203,41 @@ func TestAnnotations(t *testing.T) {
 	}
 }
 
+// What is taken away does not stay in memory.
+func TestTakenAway(t *testing.T) {
+	d := newDaemon(t)
+	d.start()
+	d.apply(box("box"))
+	tag := &apiv1.SetTagRequest{Kind: "LandlockPolicy", Ref: "box@1", Tag: "stable"}
+	if _, err := d.Policies.SetTag(t.Context(), tag); err != nil {
+		t.Fatal(err)
+	}
+	h := newHost(t, d.socket(), "")
+	h.startPlugin()
+	h.under(pod(key, "box@stable"), "box@1")
+	gone := func(ref string) {
+		t.Helper()
+		wait(t, func() error {
+			if _, err := h.create(pod(key, ref), h.container("web", "true")); err == nil {
+				return errors.New(ref + " is still there")
+			}
+			return nil
+		})
+	}
+	tag.Ref, tag.Remove = "box", true
+	if _, err := d.Policies.SetTag(t.Context(), tag); err != nil {
+		t.Fatal(err)
+	}
+	gone("box@stable")
+	h.under(pod(key, "box"), "box@1")
+	h.under(pod(key, "box@1"), "box@1")
+	if _, err := d.Policies.Delete(t.Context(), &apiv1.DeleteRequest{Kind: "LandlockPolicy", Name: "box"}); err != nil {
+		t.Fatal(err)
+	}
+	gone("box")
+	gone("box@1")
+}
+
 func TestBindings(t *testing.T) {
 	d := newDaemon(t)
 	d.start()
