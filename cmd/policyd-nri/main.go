@@ -7,6 +7,7 @@
 //	container.go a container as NRI tells it: as a config.json, and the adjustment back
 //	memory.go    what is answered from: Bindings and profiles, by question
 //	follow.go    keeping the memory as policyd has it
+//	fetch.go     what is asked of policyd for it
 //	profiles.go  profiles as files, which containers get mounted
 //	runtime.go   the connection to the runtime, made anew when it ends
 //	log.go       NRI's log as one of ours
