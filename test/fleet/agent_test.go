@@ -22,6 +22,7 @@ func setUp(t *testing.T) (*etcd, *publisher) {
 }
 
 func TestPublishAndFollow(t *testing.T) {
+	t.Parallel()
 	_, p := setUp(t)
 	n := startNode(t, p, "web-1")
 	n.becomes(fleet.Pending, "")
@@ -45,6 +46,7 @@ func TestPublishAndFollow(t *testing.T) {
 
 // TestNotBelieved: none of these is taken, each is told with its reason, and what was in force stays.
 func TestNotBelieved(t *testing.T) {
+	t.Parallel()
 	_, p := setUp(t)
 	n := startNode(t, p, "web-1")
 	good := p.publish(webPolicy("web", "/srv/one"))
@@ -109,6 +111,7 @@ func mustBundle(t *testing.T, texts ...string) []byte {
 
 // TestStolenRolloutKey can only choose among the bundles that the content keys have signed.
 func TestStolenRolloutKey(t *testing.T) {
+	t.Parallel()
 	_, p := setUp(t)
 	n := startNode(t, p, "web-1")
 	good := p.publish(webPolicy("web", "/srv/one"))
@@ -143,6 +146,7 @@ func TestStolenRolloutKey(t *testing.T) {
 
 // TestFailedBundle: what this kernel cannot enforce is not put into force, and the node says why.
 func TestFailedBundle(t *testing.T) {
+	t.Parallel()
 	_, p := setUp(t)
 	n := startNode(t, p, "web-1")
 	good := p.publish(webPolicy("web", "/srv/one"))
@@ -176,6 +180,7 @@ func atLeast(what string, got, want int64) error {
 
 // TestPercentAndLabels: who is not reached stays on the bundle before, and labels are the admins'.
 func TestPercentAndLabels(t *testing.T) {
+	t.Parallel()
 	_, p := setUp(t)
 	var nodes []*node
 	for i := range 6 {
@@ -212,6 +217,7 @@ func TestPercentAndLabels(t *testing.T) {
 
 // TestChannelOfSpec: an admin moves a node to another channel, and no older pointer of the first is taken afterwards.
 func TestChannelOfSpec(t *testing.T) {
+	t.Parallel()
 	_, p := setUp(t)
 	n := startNode(t, p, "web-1")
 	first, second := p.publish(webPolicy("web", "/srv/one")), p.publish(webPolicy("web", "/srv/two"))
@@ -235,6 +241,7 @@ func TestChannelOfSpec(t *testing.T) {
 
 // TestHalt: nobody activates anything while a hold of the kind halt is there.
 func TestHalt(t *testing.T) {
+	t.Parallel()
 	_, p := setUp(t)
 	n := startNode(t, p, "web-1")
 	first, second := p.publish(webPolicy("web", "/srv/one")), p.publish(webPolicy("web", "/srv/two"))
@@ -266,6 +273,7 @@ func TestHalt(t *testing.T) {
 
 // TestClock: expiry is told, never acted on, however the clock jumps.
 func TestClock(t *testing.T) {
+	t.Parallel()
 	_, p := setUp(t)
 	n := startNode(t, p, "web-1")
 	first, second := p.publish(webPolicy("web", "/srv/one")), p.publish(webPolicy("web", "/srv/two"))
@@ -287,6 +295,7 @@ func TestClock(t *testing.T) {
 
 // TestManyEvents: a thousand pointers at once are one look, at the last.
 func TestManyEvents(t *testing.T) {
+	t.Parallel()
 	_, p := setUp(t)
 	n := startNode(t, p, "web-1")
 	first, second := p.publish(webPolicy("web", "/srv/one")), p.publish(webPolicy("web", "/srv/two"))
@@ -314,6 +323,7 @@ func TestManyEvents(t *testing.T) {
 
 // TestByReference: the bytes are a file of the node's, or come by https.
 func TestByReference(t *testing.T) {
+	t.Parallel()
 	_, p := setUp(t)
 	n := newNode(t, p, "web-1")
 	raw, digest := bundle(t, webPolicy("web", "/srv/one"))

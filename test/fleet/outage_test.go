@@ -15,6 +15,7 @@ import (
 
 // TestWithoutEtcd: what was in force last is so before etcd is dialled, and a start does not wait for it.
 func TestWithoutEtcd(t *testing.T) {
+	t.Parallel()
 	e, p := setUp(t)
 	n := startNode(t, p, "web-1")
 	first := p.publish(webPolicy("web", "/srv/one"))
@@ -48,6 +49,7 @@ func TestWithoutEtcd(t *testing.T) {
 
 // TestEtcdKilled: an etcd that goes away for a while is found again, with what has happened since, and so is the lease.
 func TestEtcdKilled(t *testing.T) {
+	t.Parallel()
 	e, p := setUp(t)
 	n := startNode(t, p, "web-1")
 	first := p.publish(webPolicy("web", "/srv/one"))
@@ -75,6 +77,7 @@ func TestEtcdKilled(t *testing.T) {
 
 // TestAwayForTheRollout: a node that was off for a whole rollout, while etcd has forgotten its steps, has the end at once.
 func TestAwayForTheRollout(t *testing.T) {
+	t.Parallel()
 	_, p := setUp(t)
 	n := startNode(t, p, "web-1")
 	first := p.publish(webPolicy("web", "/srv/one"))
@@ -103,6 +106,7 @@ func TestAwayForTheRollout(t *testing.T) {
 
 // TestCompactedWatch: a watcher that could not read for so long that etcd has forgotten what comes next reads anew.
 func TestCompactedWatch(t *testing.T) {
+	t.Parallel()
 	e, p := setUp(t)
 	line := newRelay(t, e.client)
 	n := newNode(t, p, "web-1")
@@ -133,6 +137,7 @@ func TestCompactedWatch(t *testing.T) {
 // TestOldBackup: etcd comes back as it was before the last rollouts. No node goes back with it; the next pointer with a
 // number above the last is taken, whoever made it with the keys.
 func TestOldBackup(t *testing.T) {
+	t.Parallel()
 	e, p := setUp(t)
 	n := startNode(t, p, "web-1")
 	first := p.publish(webPolicy("web", "/srv/one"))
@@ -177,6 +182,7 @@ func TestOldBackup(t *testing.T) {
 
 // TestAnotherCluster: under the address of etcd there is another one, with less in it.
 func TestAnotherCluster(t *testing.T) {
+	t.Parallel()
 	one, p := setUp(t)
 	two := newEtcd(t)
 	line := newRelay(t, one.client)
@@ -206,6 +212,7 @@ func TestAnotherCluster(t *testing.T) {
 
 // TestPartitionedMember: nothing comes any more and nothing is closed; the agent says so and finds back.
 func TestPartitionedMember(t *testing.T) {
+	t.Parallel()
 	e, p := setUp(t)
 	line := newRelay(t, e.client)
 	n := newNode(t, p, "web-1")

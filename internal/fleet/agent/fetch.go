@@ -20,7 +20,9 @@ import (
 // awayError is a bundle that could not be fetched now, which says nothing of the bundle.
 type awayError struct{ err error }
 
-func (e *awayError) Error() string { return "etcd, or where the bundle is, does not answer now: " + e.err.Error() }
+func (e *awayError) Error() string {
+	return "etcd, or where the bundle is, does not answer now: " + e.err.Error()
+}
 func (e *awayError) Unwrap() error { return e.err }
 
 // connection is the client, an awayError while there is none.
