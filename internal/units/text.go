@@ -38,7 +38,7 @@ func ParseFile(name, text string) ([]Setting, error) {
 		}
 		line = strings.TrimSuffix(line, "\n")
 		l := strings.TrimLeft(line, space)
-		if strings.ContainsRune(l, 0) || len(pending)+len(l) > maxLine {
+		if strings.ContainsRune(l, 0) || len(pending)+len(line) > maxLine {
 			return nil, fmt.Errorf("%s:%d: %w: a NUL, or more than %d bytes", name, n, errs.ErrInvalid, maxLine)
 		}
 		if l != "" && (l[0] == '#' || l[0] == ';') {
@@ -47,7 +47,7 @@ func ParseFile(name, text string) ([]Setting, error) {
 		if !goesOn {
 			pending, pendingLine = "", n
 		}
-		pending += l
+		pending += line
 		if goesOn = odd(pending); goesOn {
 			pending = pending[:len(pending)-1] + " "
 			continue
