@@ -38,13 +38,20 @@ func ofContainer(key string) (about, container string) {
 // known. A value is one path: what holds a newline or other control characters is refused, and so is an annotation of
 // a container when nothing tells whose it is.
 func Parameters(annotations map[string]string, container string) (map[string]Parameter, error) {
+	var keys []string
+	for key := range annotations {
+		if strings.HasPrefix(key, AnnotationParameter) {
+			keys = append(keys, key)
+		}
+	}
+	if len(keys) == 0 {
+		return nil, nil
+	}
+	slices.Sort(keys)
 	var out map[string]Parameter
 	own := map[string]bool{}
-	for _, key := range slices.Sorted(maps.Keys(annotations)) {
-		rest, ok := strings.CutPrefix(key, AnnotationParameter)
-		if !ok {
-			continue
-		}
+	for _, key := range keys {
+		rest := strings.TrimPrefix(key, AnnotationParameter)
 		name, of := ofContainer(rest)
 		value := annotations[key]
 		switch {

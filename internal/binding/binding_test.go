@@ -317,3 +317,45 @@ func TestNear(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 }
+
+// TestMemo: what is remembered for a value is what trying each rule gives, also when there is too much to remember.
+func TestMemo(t *testing.T) {
+	var all []*Binding
+	for i := range 3 * memoFrom {
+		all = append(all, bound(fmt.Sprintf("b%d", i), &apiv1.BindingMatch{Image: []string{fmt.Sprintf("*/app-%d:*", i), "*-x"}, Namespace: []string{"*", "a"}}))
+	}
+	all = append(all, bound("empty", &apiv1.BindingMatch{Annotation: map[string]string{"": "*"}}))
+	remembers := index(t, all...)
+	for round := range 2 {
+		for i := range 2 * memoMost {
+			w := &apiv1.Workload{Image: fmt.Sprintf("r/app-%d:%d", i%(4*memoFrom), i), Namespace: "n", Annotations: map[string]string{"": "v"}}
+			if i%7 == 0 {
+				w.Image += strings.Repeat("y", memoValue)
+			}
+			want := "empty"
+			if n := i % (4 * memoFrom); n < 3*memoFrom {
+				// An annotation goes before an image.
+				w.Annotations, want = nil, fmt.Sprintf("b%d", n)
+			}
+			if got := remembers.Best(w); got == nil || got.Name != want {
+				t.Fatalf("round %d, %s: %v, want %s", round, w.GetImage(), got, want)
+			}
+		}
+	}
+	if n := remembers.facts[fact{kind: image}].memo.n.Load(); n > memoMost {
+		t.Errorf("%d values are remembered", n)
+	}
+}
+
+func BenchmarkBest(b *testing.B) {
+	var all []*Binding
+	for i := range 200 {
+		all = append(all, bound(fmt.Sprintf("b%d", i), &apiv1.BindingMatch{Image: []string{fmt.Sprintf("*/app-%d:*", i)}}))
+	}
+	x := index(b, all...)
+	w := &apiv1.Workload{Image: "registry.example/team-3/app-123:1.2", Namespace: "edge", Labels: map[string]string{"app": "a", "team": "b"}, Annotations: map[string]string{"c": "d"}}
+	b.ReportAllocs()
+	for b.Loop() {
+		x.Best(w)
+	}
+}

@@ -47,9 +47,10 @@ type fact struct {
 type prefixes struct {
 	rules   map[string][]*rule
 	lengths []int // of the keys of rules
+	memo    memo  // of the rules under no beginning
 }
 
-// Index finds the Bindings that match. It is never changed and safe for use by many goroutines; the nil Index has no
+// Index finds the Bindings that match. What it answers never changes, and it is safe for use by many goroutines; the nil Index has no
 // Bindings.
 type Index struct {
 	facts map[fact]*prefixes
@@ -227,7 +228,11 @@ func (x *Index) each(w *apiv1.Workload, f func(*Match)) {
 			return
 		}
 		for _, n := range p.lengths {
-			if n <= len(value) {
+			switch {
+			case n > len(value):
+			case n == 0 && k != annotation && k != label:
+				try(p.memo.matching(p.rules[""], k, value))
+			default:
 				try(p.rules[value[:n]])
 			}
 		}

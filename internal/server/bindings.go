@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 
 	apiv1 "policyd.dev/policyd/api/policyd/v1"
 	"policyd.dev/policyd/enforce/oci"
@@ -35,9 +36,13 @@ type bound struct {
 // key tells answers for workloads apart from those for references, which hold no NUL. With the Binding's version it is
 // about that text of it; what annotations add is no part of that text.
 func (b *bound) key(abi uint32) string {
-	key := fmt.Sprintf("\x00unmatched\x00%s\x00%d", b.ref, abi)
+	key := "\x00unmatched\x00" + b.ref
 	if b.binding != nil {
-		key = fmt.Sprintf("\x00binding\x00%s@%d\x00%d", b.binding.Name, b.binding.Version, abi)
+		key = "\x00binding\x00" + b.binding.Name + "@" + strconv.FormatUint(b.binding.Version, 10)
+	}
+	key += "\x00" + strconv.FormatUint(uint64(abi), 10)
+	if len(b.annotated) == 0 {
+		return key
 	}
 	for _, name := range slices.Sorted(maps.Keys(b.annotated)) {
 		key += "\x00" + name + "=" + b.annotated[name].Value
