@@ -244,6 +244,18 @@ func testContainer(t *testing.T, h *host) {
 	if code, out := h.runc("exec", id, "cat", "/mnt/file", "/etc/shadow", "/data/open"); code != 1 || !strings.Contains(out, "hosted\n") || !strings.Contains(out, "'/etc/shadow': Permission denied") || !strings.Contains(out, "'/data/open': Permission denied") {
 		t.Errorf("exec: exit %d, %s", code, out)
 	}
+	// A value leads nowhere else in the container either.
+	if err := os.Symlink("/etc", h.dir+"/hosted/out"); err != nil {
+		t.Fatal(err)
+	}
+	config, err = os.ReadFile(dir + "/config.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.put("bundle/config.json", strings.Replace(string(config), `"policyd.dev/param.state":"/mnt"`, `"policyd.dev/param.state":"/mnt/out"`, 1))
+	if code, out := h.runc("run", "--bundle", dir, id+"-out"); code != 125 || !strings.Contains(out, "must lie within") {
+		t.Errorf("a link out of within: exit %d, %s", code, out)
+	}
 	// Nothing of the look is left in it.
 	if _, out := h.runc("exec", id, "cat", "/proc/self/mounts"); strings.Count(out, " /dev/.policyd") != 3 {
 		t.Errorf("mounts:\n%s", out)

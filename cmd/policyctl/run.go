@@ -230,5 +230,8 @@ func exitOf(s *apiv1.ExitStatus) error {
 }
 
 func missingText(m *apiv1.MissingRight) string {
+	if m.GetKind() == "smack" {
+		return fmt.Sprintf("Smack label %s (this kernel has no Smack)", m.GetRight())
+	}
 	return strings.TrimSpace(fmt.Sprintf("layer %s: %s %s (needs ABI %d)", m.GetLayer(), m.GetKind(), m.GetRight(), m.GetNeedsAbi()))
 }

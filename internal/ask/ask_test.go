@@ -47,7 +47,7 @@ func (s *server) GetProfile(ctx context.Context, q *apiv1.GetProfileRequest) (*a
 	}
 	return &apiv1.GetProfileResponse{
 		Profile: []byte("the profile"), ProfileDigest: "sha256:12", Version: &apiv1.VersionInfo{Kind: "LandlockPolicy", Name: "web", Number: 7, Author: "uid:0"},
-		Missing: []*apiv1.MissingRight{{Layer: "host", Kind: "fs", Right: "truncate", NeedsAbi: 3}}, Binding: "edge",
+		Missing: []*apiv1.MissingRight{{Layer: "host", Kind: "fs", Right: "truncate", NeedsAbi: 3}, {Kind: "smack", Right: "Web"}}, Binding: "edge",
 		Origins: []*apiv1.Origin{{}}, SmackLabel: "Web", SmackError: "no smack",
 	}, nil
 }
@@ -90,7 +90,7 @@ func TestProfile(t *testing.T) {
 		}
 		if want := (&Answer{
 			Profile: []byte("the profile"), Digest: "sha256:12", Version: "web@7", Binding: "edge", SmackLabel: "Web", SmackError: "no smack",
-			Missing: []string{"fs truncate of layer host (Landlock ABI 3)"},
+			Missing: []string{"fs truncate of layer host (Landlock ABI 3)", "Smack label Web (this kernel has no Smack)"},
 		}); !reflect.DeepEqual(a, want) {
 			t.Errorf("answer %+v, want %+v", a, want)
 		}

@@ -117,6 +117,9 @@ func missing(b []byte) (string, error) {
 		}
 		return nil
 	})
+	if kind == "smack" {
+		return fmt.Sprintf("Smack label %s (this kernel has no Smack)", right), err
+	}
 	return fmt.Sprintf("%s %s of layer %s (Landlock ABI %d)", kind, right, layer, abi), err
 }
 
