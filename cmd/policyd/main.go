@@ -106,8 +106,10 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	switch {
 	case f.smackBoot:
-		if smackBoot(o, stderr) != nil {
-			return exitFailure // it is in the log
+		if err := smackBoot(o, stderr); err != nil {
+			// For the console too, which shows what is written and not what the journal is told.
+			fmt.Fprintf(stderr, "policyd: no smack policy: %v\n", err)
+			return exitFailure
 		}
 		return exitOK
 	case f.check:

@@ -10,9 +10,13 @@ import (
 	"time"
 
 	"policyd.dev/policyd/internal/errs"
+	"policyd.dev/policyd/internal/journal"
 	"policyd.dev/policyd/internal/smackhost"
 	"policyd.dev/policyd/store"
 )
+
+// smackUnit runs smackBoot.
+const smackUnit = "policyd-smack.service"
 
 // smackBoot loads the SmackPolicy that is assigned to this host, early in a boot: it reads the store, and notes what it
 // does in the runtime folder, from where the daemon takes it over. Where no store is, nothing is assigned.
@@ -20,6 +24,9 @@ func smackBoot(o *options, stderr io.Writer) error {
 	var level slog.LevelVar
 	level.Set(o.config.Log.Level)
 	log := newLogger(stderr, o.config.Log.Format, &level)
+	if h, ok := log.Handler().(*journal.Handler); ok {
+		log = slog.New(h.OfUnit(smackUnit))
+	}
 	err := loadAssigned(o, log)
 	if err != nil {
 		log.Error("the smack policy of this host could not be loaded at boot", "error", err)

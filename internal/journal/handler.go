@@ -77,6 +77,7 @@ type Handler struct {
 	to    slog.Handler
 	attrs []slog.Attr // of WithAttrs
 	group string      // of WithGroup, before each key
+	unit  string      // of OfUnit
 }
 
 // New connects to the journal.
@@ -86,6 +87,14 @@ func New(level slog.Leveler) (*Handler, error) {
 		return nil, fmt.Errorf("the journal: %w", err)
 	}
 	return &Handler{to: to}, nil
+}
+
+// OfUnit says of every line that it is about a unit. The journal finds out by itself to which one a line belongs, but asks after
+// it was written: of a program that has ended by then it finds none (journalctl -u takes this field of root's too).
+func (h *Handler) OfUnit(unit string) *Handler {
+	out := *h
+	out.unit = unit
+	return &out
 }
 
 // Enabled implements slog.Handler.
@@ -101,6 +110,9 @@ func (h *Handler) Handle(ctx context.Context, r slog.Record) error {
 	out := slog.NewRecord(r.Time, r.Level, line(r.Message, attrs), r.PC)
 	if id := MessageID(r.Message); id != "" {
 		out.AddAttrs(slog.String(messageIDField, id))
+	}
+	if h.unit != "" {
+		out.AddAttrs(slog.String("OBJECT_SYSTEMD_UNIT", h.unit))
 	}
 	for _, a := range attrs {
 		value := a.Value.String()

@@ -56,6 +56,7 @@ func TestFields(t *testing.T) {
 		{h.WithAttrs([]slog.Attr{slog.String("sandbox", "s1")}).WithGroup("g"), "grouped",
 			[]any{"a", 1, slog.Group("h", "b", 2), slog.Attr{}}, "grouped: sandbox=s1 g.a=1 g.h.b=2",
 			map[string]string{"SANDBOX": "s1", "POLICYD_G_A": "1", "POLICYD_G_H_B": "2"}},
+		{h.OfUnit("a.service").WithAttrs(nil), "of a unit", nil, "of a unit", map[string]string{"OBJECT_SYSTEMD_UNIT": "a.service"}},
 		{h.WithGroup(""), "bare", nil, "bare", map[string]string{}},
 	} {
 		log(tc.handler, tc.message, tc.args...)
