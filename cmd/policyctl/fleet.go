@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -14,6 +15,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"policyd.dev/policyd/internal/cli"
+	"policyd.dev/policyd/internal/errs"
 	"policyd.dev/policyd/internal/fleet"
 	"policyd.dev/policyd/internal/fleet/controller"
 	"policyd.dev/policyd/internal/fleet/kv"
@@ -124,12 +126,15 @@ func (f *fleetApp) connect(ctx context.Context) (func(), error) {
 		return nil, cli.Usage(fmt.Errorf("where etcd is, is not known: give --endpoints, or write it into %s (policyctl fleet init does)", f.path()))
 	}
 	client, err := kv.Dial(e)
+	if errors.Is(err, errs.ErrInvalid) {
+		return nil, cli.Usage(err)
+	}
 	if err != nil {
 		return nil, err
 	}
 	within, cancel := context.WithTimeout(ctx, reachTimeout)
 	defer cancel()
-	if err := kv.Reach(within, client); err != nil {
+	if err := kv.Reach(within, client, e); err != nil {
 		client.Close()
 		return nil, err
 	}

@@ -79,8 +79,9 @@ func Dial(e Endpoint) (*clientv3.Client, error) {
 	return clientv3.New(c)
 }
 
-// Reach waits until an endpoint answers, or says why none does.
-func Reach(ctx context.Context, c *clientv3.Client) error {
+// Reach waits until an endpoint answers, or says why the first one does not. The
+// error is a gRPC status of code Unavailable.
+func Reach(ctx context.Context, c *clientv3.Client, e Endpoint) error {
 	conn := c.ActiveConnection()
 	conn.Connect()
 	for state := conn.GetState(); state != connectivity.Ready; state = conn.GetState() {
@@ -90,16 +91,33 @@ func Reach(ctx context.Context, c *clientv3.Client) error {
 		if conn.WaitForStateChange(ctx, state) {
 			continue
 		}
-		why := "no answer"
-		short, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-		_, err := c.Status(short, c.Endpoints()[0])
-		cancel()
-		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
-			why = err.Error()
-		}
-		return status.Errorf(codes.Unavailable, "etcd at %s is not reachable: %s", strings.Join(c.Endpoints(), ", "), why)
+		return status.Errorf(codes.Unavailable, "etcd at %s is not reachable: %v", strings.Join(e.URLs, ", "), why(ctx, e))
 	}
 	return nil
+}
+
+// why tries by hand what a connection needs: gRPC keeps its reasons to itself.
+func why(ctx context.Context, e Endpoint) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	scheme, authority, _ := strings.Cut(e.URLs[0], "://")
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", authority)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if scheme == "https" {
+		secure, _, err := (&files{Endpoint: e}).ClientHandshake(ctx, authority, conn)
+		if err != nil {
+			return err
+		}
+		// A server tells what it thinks of our certificate after the handshake.
+		_ = secure.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
+		if _, err := secure.Read(make([]byte, 1)); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			return err
+		}
+	}
+	return errors.New("no answer")
 }
 
 // files are TLS credentials that read their files for every handshake.
