@@ -37,6 +37,7 @@ const (
 	EventFleetRefuse   = "fleet_refuse"
 	EventFleetFail     = "fleet_fail"
 	EventFleetLeave    = "fleet_leave"
+	EventFleetHalt     = "fleet_halt"
 )
 
 // canonicalEvent is what an entry's hash is taken over, after the hash of the entry before it:

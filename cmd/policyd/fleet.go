@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"sync"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/sys/unix"
 
 	apiv1 "policyd.dev/policyd/api/policyd/v1"
@@ -15,6 +18,7 @@ import (
 	"policyd.dev/policyd/internal/config"
 	"policyd.dev/policyd/internal/fleet"
 	"policyd.dev/policyd/internal/fleet/agent"
+	"policyd.dev/policyd/internal/fleet/controller"
 	"policyd.dev/policyd/internal/fleet/host"
 	"policyd.dev/policyd/internal/fleet/kv"
 	"policyd.dev/policyd/internal/sandbox"
@@ -53,12 +57,12 @@ func startFleet(c *config.Fleet, p fleetParts) (stop func(), err error) {
 			return alive, err
 		},
 	})
+	trust := fleet.Trust{
+		Content: fleet.Signers{Threshold: c.Content.Threshold, Keys: c.Content.Keys},
+		Rollout: fleet.Signers{Threshold: c.Rollout.Threshold, Keys: c.Rollout.Keys},
+	}
 	a, err := agent.New(agent.Config{
-		Fleet: c.Name, Node: node, Channel: c.Channel, Host: h, Log: p.log, Reason: server.Reason,
-		Trust: fleet.Trust{
-			Content: fleet.Signers{Threshold: c.Content.Threshold, Keys: c.Content.Keys},
-			Rollout: fleet.Signers{Threshold: c.Rollout.Threshold, Keys: c.Rollout.Keys},
-		},
+		Fleet: c.Name, Node: node, Channel: c.Channel, Host: h, Log: p.log, Reason: server.Reason, Trust: trust,
 		Client: func() (*clientv3.Client, error) { return dialFleet(c) },
 		Facts:  agent.Facts{BootID: smackfs.BootID(), Version: buildinfo.Version, Kernel: kernelRelease(), LandlockABI: p.support.ABI},
 	})
@@ -67,15 +71,65 @@ func startFleet(c *config.Fleet, p fleetParts) (stop func(), err error) {
 	}
 	p.server.SetFleet(a.Status)
 	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		a.Run(ctx)
-	}()
+	var running sync.WaitGroup
+	running.Go(func() { a.Run(ctx) })
+	if c.Controller {
+		client, err := dialFleet(c)
+		if err == nil {
+			_, err = signers(c)
+		}
+		if err != nil {
+			cancel()
+			running.Wait()
+			return nil, fmt.Errorf("fleet.controller: %w", err)
+		}
+		running.Go(func() {
+			defer client.Close()
+			controlFleet(ctx, c, node, trust, client, p)
+		})
+	}
 	return func() {
 		cancel()
-		<-ended
+		running.Wait()
 	}, nil
+}
+
+// signers reads the rollout key, again whenever it is needed: it may be replaced.
+func signers(c *config.Fleet) ([]note.Signer, error) {
+	path, err := config.File(c.RolloutKey)
+	if err != nil {
+		return nil, err
+	}
+	place := path
+	if path != c.RolloutKey {
+		place = c.RolloutKey // a credential, whose folder the service manager keeps closed
+	}
+	s, err := fleet.ReadSigner(place)
+	return []note.Signer{s}, err
+}
+
+// controlFleet carries rollouts on while this host is elected.
+func controlFleet(ctx context.Context, c *config.Fleet, node string, trust fleet.Trust, client *clientv3.Client, p fleetParts) {
+	s, err := kv.New(client, c.Name)
+	if err != nil {
+		p.log.Error("this host carries no rollouts on", "error", err)
+		return
+	}
+	controller.Run(ctx, controller.Config{
+		Member: controller.Member{Store: s, Trust: trust, Name: node, Now: time.Now, Signers: func() ([]note.Signer, error) { return signers(c) }},
+		Log:    p.log,
+		Decided: func(channel string, d controller.Decision) {
+			if d.Action != controller.Halt {
+				return // the controller has logged it
+			}
+			e := &apiv1.Event{
+				Type: store.EventFleetHalt, Actor: "fleet-controller:" + node, Subject: channel, Message: d.Why, Attributes: map[string]string{"fleet": c.Name},
+			}
+			if err := p.store.Append(ctx, e); err != nil {
+				p.log.Error("the halt could not be written into the log", "error", err)
+			}
+		},
+	})
 }
 
 // dialFleet makes the client of etcd; it does not wait for a connection.

@@ -64,7 +64,7 @@ func (p *publisher) trust() fleet.Trust {
 
 // webPolicy is a policy of an ABI that every kernel with Landlock has.
 func webPolicy(name, path string) string {
-	return fmt.Sprintf("apiVersion: policyd/v1\nkind: LandlockPolicy\nmetadata: {name: %s}\nspec:\n  abi: 1\n  layers:\n    - name: app\n      include: [std/base]\n      handles: {fs: all}\n      paths:\n        - {allow: [read], at: [%s], missing: skip}\n", name, path)
+	return fmt.Sprintf("apiVersion: policyd/v1\nkind: LandlockPolicy\nmetadata: {name: %s}\nspec:\n  abi: 1\n  layers:\n    - name: app\n      include: [std/shell]\n      handles: {fs: all}\n      paths:\n        - {allow: [read], at: [%s], missing: skip}\n", name, path)
 }
 
 // tooNew is a policy that requires what no kernel has that is not of the newest.
