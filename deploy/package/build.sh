@@ -5,6 +5,7 @@
 #   SOURCE_DATE_EPOCH   time of all files; default: that of the last commit
 #   OUT                 folder of the packages; default: dist
 #   PROGRAMS            folder with programs that are built already; default: they are built
+#   TOOLS               programs that run here, which are asked for pages and completions; default: PROGRAMS, or built
 #   GOARCH              of the programs
 #
 # The same commit gives the same bytes, whoever makes them and when.
@@ -37,9 +38,8 @@ if [ -z "${PROGRAMS:-}" ]; then
   CGO_ENABLED=0 $GO build -trimpath -buildvcs=false -o "$PROGRAMS/" \
     -ldflags "-s -w -X policyd.dev/policyd/internal/buildinfo.Version=$VERSION" ./cmd/...
 fi
-# What is run here to make pages and completions must be of this machine.
-tools=$PROGRAMS
-if [ "$GOARCH" != "$($GO env GOHOSTARCH)" ]; then
+tools=${TOOLS:-$PROGRAMS}
+if [ -z "${TOOLS:-}" ] && [ "$GOARCH" != "$($GO env GOHOSTARCH)" ]; then
   tools=$work/tools
   GOARCH='' CGO_ENABLED=0 $GO build -trimpath -o "$tools/" ./cmd/...
 fi
@@ -76,7 +76,6 @@ gzip -9n <CHANGELOG.md >"$STAGE$doc/changelog.gz"
 bash deploy/package/licenses.sh >"$STAGE$doc/third-party-licenses"
 
 "$tools/policyctl" man "$STAGE/usr/share/man/man1"
-# By itself it has no completion in a shell of root's without it.
 completions() { "$tools/policyctl" completion "$1"; }
 install -d "$STAGE"/usr/share/{bash-completion/completions,zsh/site-functions,fish/vendor_completions.d}
 completions bash >"$STAGE/usr/share/bash-completion/completions/policyctl"

@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -13,12 +14,12 @@ import (
 	"policyd.dev/policyd/internal/testkernel"
 )
 
-// buildPackages makes packages of the built programs, of kinds of build.sh, and returns their folder.
-func buildPackages(t *testing.T, version string, kinds ...string) string {
+// buildPackages makes packages of programs, of kinds of build.sh, and returns their folder.
+func buildPackages(t *testing.T, programs, version string, kinds ...string) string {
 	t.Helper()
 	out := t.TempDir()
 	cmd := exec.Command("bash", append([]string{filepath.Join(root, "deploy/package/build.sh")}, kinds...)...)
-	cmd.Env = append(os.Environ(), "VERSION="+version, "OUT="+out, "PROGRAMS="+binDir, "SOURCE_DATE_EPOCH=1700000000")
+	cmd.Env = append(os.Environ(), "VERSION="+version, "OUT="+out, "PROGRAMS="+programs, "TOOLS="+binDir, "SOURCE_DATE_EPOCH=1700000000")
 	if text, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
@@ -106,11 +107,8 @@ func TestPackage(t *testing.T) {
 	testkernel.RequireRoot(t)
 	packages := t.TempDir()
 	for name, version := range map[string]string{"old": "v1.0.0-rc.1", "new": "v1.0.0"} {
-		made, err := filepath.Glob(filepath.Join(buildPackages(t, version, "deb"), "policyd_*.deb"))
-		if err != nil || len(made) != 1 {
-			t.Fatalf("packages made: %v, %v", made, err)
-		}
-		if err := os.Rename(made[0], filepath.Join(packages, name+".deb")); err != nil {
+		made := glob(t, buildPackages(t, binDir, version, "deb"), "policyd_*.deb")
+		if err := os.Rename(made, filepath.Join(packages, name+".deb")); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -182,28 +180,102 @@ func TestPackage(t *testing.T) {
 }
 
 // allowedComplaint is that folders with files of others stay, which user was made, and what the removal tells of attached units.
-var allowedComplaint = regexp.MustCompile(`directory '/[a-z0-9/._-]*' not empty|^Creating (group|user) 'policyd' |^policyd: `)
+var allowedComplaint = regexp.MustCompile(`directory '/[a-z0-9/._-]*' not empty|^Created symlink /etc/systemd/system/|^Creating (group|user) 'policyd' |^policyd: `)
 
-// TestPackagesAreReproducible: the same commit gives the same bytes, in another folder and at another time.
-func TestPackagesAreReproducible(t *testing.T) {
-	if testing.Short() {
-		t.Skip("makes each package twice")
-	}
-	first, second := buildPackages(t, "v1.2.3", "deb", "rpm", "tarball"), buildPackages(t, "v1.2.3", "deb", "rpm", "tarball")
-	sums, err := os.ReadFile(filepath.Join(first, "SHA256SUMS"))
+// TestPackageFiles holds what the packages consist of: the same bytes for the same commit, nothing that lintian calls an
+// error, and a file for whoever looks for one.
+func TestPackageFiles(t *testing.T) {
+	// The smallest program stands for each: that saves compressing them.
+	small := t.TempDir()
+	programs, err := os.ReadDir(binDir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := os.ReadFile(filepath.Join(second, "SHA256SUMS"))
+	for _, p := range programs {
+		if err := os.Link(filepath.Join(binDir, "policyd-launch"), filepath.Join(small, p.Name())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	made := buildPackages(t, small, "v1.2.3", "deb", "rpm", "tarball")
+	sums, err := os.ReadFile(filepath.Join(made, "SHA256SUMS"))
 	if err != nil {
 		t.Fatal(err)
-	}
-	if !bytes.Equal(sums, again) || bytes.Count(sums, []byte("\n")) != 3 {
-		t.Errorf("sums\n%s\nand of the same again\n%s", sums, again)
 	}
 	check := exec.Command("sha256sum", "--check", "--quiet", "SHA256SUMS")
-	check.Dir = first
-	if out, err := check.CombinedOutput(); err != nil {
+	check.Dir = made
+	if out, err := check.CombinedOutput(); err != nil || bytes.Count(sums, []byte("\n")) != 3 {
+		t.Errorf("%v\n%s%s", err, out, sums)
+	}
+	t.Run("reproducible", func(t *testing.T) {
+		again, err := os.ReadFile(filepath.Join(buildPackages(t, small, "v1.2.3", "deb", "rpm", "tarball"), "SHA256SUMS"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(sums, again) {
+			t.Errorf("sums\n%s\nand of the same again\n%s", sums, again)
+		}
+	})
+	deb, rpm, archive := filepath.Join(made, "policyd_1.2.3-1_"+debArch(t)+".deb"), glob(t, made, "*.rpm"), glob(t, made, "*.tar.gz")
+	for _, c := range []struct {
+		name   string
+		prefix string // of what the command prints
+		list   []string
+	}{
+		{"deb", "./", []string{"sh", "-c", "dpkg-deb --fsys-tarfile " + deb + " | tar t"}},
+		{"rpm", "/", []string{testkernel.RequireTool(t, "rpm", "apt-get install rpm"), "-qpl", rpm}},
+		{"tarball", "policyd-1.2.3-linux-" + runtime.GOARCH + "/", []string{"tar", "tzf", archive}},
+	} {
+		out, err := exec.Command(c.list[0], c.list[1:]...).Output()
+		if err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		has := map[string]bool{}
+		for line := range strings.Lines(string(out)) {
+			has[strings.TrimPrefix(strings.TrimSuffix(strings.TrimSpace(line), "/"), c.prefix)] = true
+		}
+		for _, want := range strings.Fields(`usr/bin/policyd usr/bin/policyctl usr/bin/policyd-launch usr/bin/policyd-runc usr/bin/policyd-nri
+			usr/lib/systemd/system/policyd.socket usr/lib/systemd/system/policyd.service usr/lib/systemd/system/policyd-smack.service
+			usr/lib/systemd/user/policyd.socket usr/lib/systemd/user/policyd.service usr/lib/systemd/catalog/policyd.catalog
+			usr/lib/sysusers.d/policyd.conf usr/lib/tmpfiles.d/policyd.conf etc/policyd/policyd.yaml etc/policyd/runc.yaml
+			usr/share/bash-completion/completions/policyctl usr/share/fish/vendor_completions.d/policyctl.fish
+			usr/share/man/man1/policyctl.1.gz usr/share/man/man1/policyctl-apply.1.gz usr/share/man/man5/policyd.yaml.5.gz
+			usr/share/man/man8/policyd.8.gz usr/share/man/man8/policyd-launch.8.gz usr/share/man/man8/policyd-runc.8.gz usr/share/man/man8/policyd-nri.8.gz
+			usr/share/policyd/prometheus/policyd.rules.yml usr/share/policyd/grafana/policyd.json
+			usr/share/doc/policyd/README.md usr/share/doc/policyd/docs/runbook.md usr/share/doc/policyd/third-party-licenses`) {
+			if !has[want] {
+				t.Errorf("%s lacks %s", c.name, want)
+			}
+		}
+	}
+	conffiles, err := exec.Command("dpkg-deb", "-I", deb, "conffiles").Output()
+	if err != nil || !strings.Contains(string(conffiles), "/etc/policyd/policyd.yaml\n") || !strings.Contains(string(conffiles), "/etc/policyd/runc.yaml\n") {
+		t.Errorf("conffiles: %s (%v)", conffiles, err)
+	}
+	if out, err := exec.Command("rpm", "-K", "--nosignature", rpm).CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
+	// Run as root it only says that it would rather not be.
+	lint, err := exec.Command(testkernel.RequireTool(t, "lintian", "apt-get install lintian"), "--allow-root", "--fail-on", "error,warning", deb).CombinedOutput()
+	if err != nil {
+		t.Errorf("lintian: %v\n%s", err, lint)
+	}
+}
+
+// glob gives the one file of a pattern.
+func glob(t *testing.T, dir, pattern string) string {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(dir, pattern))
+	if err != nil || len(found) != 1 {
+		t.Fatalf("%s: %v, %v", pattern, found, err)
+	}
+	return found[0]
+}
+
+func debArch(t *testing.T) string {
+	t.Helper()
+	out, err := exec.Command("dpkg", "--print-architecture").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(out))
 }
