@@ -85,15 +85,36 @@ func TestOtherPlugins(t *testing.T) {
 
 // A runtime that would ignore changed arguments gets no container confined: they would run as they are.
 func TestOldRuntimes(t *testing.T) {
-	for version, ok := range map[string]bool{
-		"v0.10.0": true, "0.12.5": true, "v0.11.1-rc.1": true, "v1.0.0": true, "v0.8.0": false, "v0.9.0": false, "0.3.0": false,
-		"": false, "0.0.0-unknown": false, "(devel)": false, "unknown": false, "v0": false, "x.10": false,
+	for _, tc := range []struct {
+		nri, runtime, version string
+		ok                    bool
+	}{
+		{"v0.10.0", "containerd", "v2.2.0", true},
+		{"0.12.5", "", "", true},
+		{"v0.11.1-rc.1", "other", "1", true},
+		{"v1.0.0", "", "", true},
+		{"v0.8.0", "containerd", "v2.1.0", false},
+		{"v0.9.0", "containerd", "v2.2.0", false}, // its own word counts
+		{"", "containerd", "2.2.1+unknown", true},
+		{"", "containerd", "2.2.1~ds1-1", true},
+		{"0.0.0-unknown", "containerd", "v2.10.0", true},
+		{"(devel)", "containerd", "v3.0.0-beta.1", true},
+		{"", "containerd", "1.7.24", false},
+		{"", "containerd", "2.1.9", false},
+		{"", "containerd", "2", false},
+		{"", "containerd", "", false},
+		{"", "CRI-O", "1.34.2", true},
+		{"", "cri-o", "1.33.9", false},
+		{"", "cri-o", "0.0.0", false},
+		{"", "other", "9.9.9", false},
+		{"unknown", "nri", "x.10", false},
 	} {
 		p := &plugin{}
-		f := func() string { return version }
+		f := func() string { return tc.nri }
 		p.version.Store(&f)
-		if err := p.takesArguments(); (err == nil) != ok || err != nil && !strings.Contains(err.Error(), "use policyd-runc") {
-			t.Errorf("%q: %v", version, err)
+		p.runtime.Store(&[2]string{tc.runtime, tc.version})
+		if err := p.takesArguments(); (err == nil) != tc.ok || err != nil && !strings.Contains(err.Error(), "use policyd-runc") {
+			t.Errorf("%+v: %v", tc, err)
 		}
 	}
 	if (&plugin{}).takesArguments() == nil {

@@ -9,6 +9,7 @@
 //	follow.go    keeping the memory as policyd has it
 //	fetch.go     what is asked of policyd for it
 //	profiles.go  profiles as files, which containers get mounted
+//	version.go   which runtimes take what is answered
 //	runtime.go   the connection to the runtime, made anew when it ends
 //	log.go       NRI's log as one of ours
 //

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -27,8 +26,9 @@ type plugin struct {
 
 	// registered is called when the runtime has taken it for a plugin, each time.
 	registered func()
-	// version tells the NRI version of the runtime, once it is known.
+	// version tells the NRI version of the runtime where it says one; runtime is its name and its own version.
 	version atomic.Pointer[func() string]
+	runtime atomic.Pointer[[2]string]
 
 	mu sync.Mutex
 	// made are the answers about containers that the runtime has not made yet, by id.
@@ -37,6 +37,7 @@ type plugin struct {
 
 // What it is asked and told.
 var _ interface {
+	stub.ConfigureInterface
 	stub.SynchronizeInterface
 	stub.RunPodInterface
 	stub.CreateContainerInterface
@@ -51,22 +52,10 @@ type made struct {
 	program    int
 }
 
-// leastMinor is the minor version of NRI 0.x that takes changed arguments. An older one ignores them without a word.
-const leastMinor = 10
-
-// takesArguments is an error when the runtime is known, or must be feared, to ignore them.
-func (p *plugin) takesArguments() error {
-	version := "unknown"
-	if f := p.version.Load(); f != nil {
-		version = (*f)()
-	}
-	major, rest, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
-	minor, _, _ := strings.Cut(rest, ".")
-	n, err := strconv.Atoi(minor)
-	if m, merr := strconv.Atoi(major); err == nil && merr == nil && (m > 0 || n >= leastMinor) {
-		return nil
-	}
-	return fmt.Errorf("the runtime has NRI %s, and a container's program can only be changed from 0.%d on (containerd 2.2, CRI-O 1.34): use policyd-runc", version, leastMinor)
+// Configure is called first of all.
+func (p *plugin) Configure(_ context.Context, _, runtime, version string) (api.EventMask, error) {
+	p.runtime.Store(&[2]string{runtime, version})
+	return 0, nil // every event that there is a method for
 }
 
 // Synchronize is called once after each registration, with all there is.
