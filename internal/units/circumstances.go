@@ -19,6 +19,13 @@ func (d *draft) root() error {
 	if d.user {
 		return fmt.Errorf("%w: RootDirectory= and RootImage= of a user's service: its systemd may not show the launcher in there", errs.ErrInvalid)
 	}
+	for _, key := range execKeys {
+		for _, c := range d.s.Commands[key] {
+			if (key == "ExecStart" || d.a.All) && c.Privileged() {
+				return fmt.Errorf("%w: systemd mounts no /proc in the root for a command with +, which the launcher needs: %s=%s", errs.ErrInvalid, key, c.String())
+			}
+		}
+	}
 	d.inRoot = true
 	d.bind(d.f.Launcher, launcherInRoot)
 	d.bind(d.f.Profile, profileInRoot)
@@ -27,8 +34,11 @@ func (d *draft) root() error {
 }
 
 func (d *draft) bind(from, to string) {
-	escape := strings.NewReplacer(":", `\:`, "%", "%%")
-	d.settings = append(d.settings, "BindReadOnlyPaths="+quote(escape.Replace(from))+":"+quote(escape.Replace(to)))
+	// In quotes a : separates nothing; the backslash is the only escape there is.
+	word := func(path string) string {
+		return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "%", "%%").Replace(path) + `"`
+	}
+	d.settings = append(d.settings, "BindReadOnlyPaths="+word(from)+":"+word(to))
 }
 
 // hidden finds that the unit hides the launcher or the profile from its programs.

@@ -95,6 +95,9 @@ func sum(text string) string {
 // unit writes what the service waits for. That the updater fails is no harm: the profile
 // of the last start is there, and without one the launcher starts nothing.
 func (d *draft) unit(b *strings.Builder) {
+	if !d.updated() && (d.runtime || d.user) {
+		return
+	}
 	b.WriteString("[Unit]\n")
 	if !d.runtime && !d.user {
 		fmt.Fprintf(b, "RequiresMountsFor=%s\n", literal(d.f.Profile, false))
@@ -118,32 +121,26 @@ func (d *draft) commands(b *strings.Builder) {
 		}
 		b.WriteString(key + "=\n")
 		for _, c := range d.s.Commands[key] {
-			b.WriteString(key + "=" + c.through(d.launcher(&c), d.options(&c)) + "\n")
+			b.WriteString(key + "=" + c.through(d.options(key, &c)) + "\n")
 		}
 	}
 }
 
-// launcher and options are those for one command: with + it is outside of the unit's root.
-func (d *draft) launcher(c *Command) string {
-	if d.inRoot && !c.Privileged() {
-		return launcherInRoot
+// options are those of the launcher, whose path comes first. In a root of the service's own
+// both files are elsewhere.
+func (d *draft) options(key string, c *Command) (launcher string, o []string) {
+	launcher, file := d.f.Launcher, d.f.Profile
+	if d.inRoot && (key == "ExecStart" || !d.s.Is("RootDirectoryStartOnly")) {
+		launcher, file = launcherInRoot, profileInRoot
 	}
-	return d.f.Launcher
-}
-
-func (d *draft) options(c *Command) []string {
-	file := d.f.Profile
-	if d.inRoot && !c.Privileged() {
-		file = profileInRoot
-	}
-	o := []string{"--unit", d.a.Unit, "--profile", file}
+	o = []string{"--unit", d.a.Unit, "--profile", file}
 	if search := d.s.List("ExecSearchPath"); len(search) > 0 && !strings.Contains(c.Program, "/") {
 		o = append(o, "--search", strings.Join(search, ":"))
 	}
 	if d.s.Is("IgnoreSIGPIPE") {
 		o = append(o, "--ignore-sigpipe")
 	}
-	return o
+	return launcher, o
 }
 
 // Source is the digest of the commands that a drop-in is made of.
@@ -157,7 +154,7 @@ func (s *Service) Source(all bool) string {
 			b.WriteString(key + "=" + c.String() + "\n")
 		}
 	}
-	for _, name := range []string{"RootDirectory", "RootImage", "IgnoreSIGPIPE", "ExecSearchPath"} {
+	for _, name := range []string{"RootDirectory", "RootImage", "RootDirectoryStartOnly", "IgnoreSIGPIPE", "ExecSearchPath"} {
 		b.WriteString(name + "=" + s.Get(name) + "\n")
 	}
 	return sum(b.String())

@@ -52,8 +52,7 @@ echo x >/tmp/private; /opt/probe private
 exec sleep 1000
 `,
 	"/srv/root/opt/inside": `#!/bin/sh
-{ cat /secret 2>&1; echo "seen: $(echo /*)"; } >/out/it
-exec sleep 1000
+{ cat /secret 2>&1; echo "seen: $(echo /*)"; } >/out/$1
 `,
 	"/srv/root/secret":                    "told\n",
 	"/srv/root/out/x":                     "",
@@ -64,7 +63,7 @@ exec sleep 1000
 	"/etc/systemd/system/sock.service":    "[Service]\nUser=nobody\nExecStart=/opt/socket\n",
 	"/etc/systemd/system/dynamic.service": "[Service]\nDynamicUser=yes\nStateDirectory=dynamic\nSetCredential=key:opens\nProtectSystem=strict\nReadWritePaths=/srv/out\nExecStart=/opt/dynamic\n",
 	"/etc/systemd/system/private.service": "[Service]\nPrivateTmp=yes\nTemporaryFileSystem=/var/lib/policyd-units\nExecStart=/opt/private\n",
-	"/etc/systemd/system/root.service":    "[Service]\nRootDirectory=/srv/root\nBindReadOnlyPaths=/usr\nExecStart=/opt/inside\n",
+	"/etc/systemd/system/root.service":    "[Service]\nType=oneshot\nRemainAfterExit=yes\nRootDirectory=/srv/root\nBindReadOnlyPaths=/usr\nExecStart=/opt/inside it\nExecStart=!/opt/inside plus\n",
 	"/etc/systemd/system/inst@.service":   "[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=/opt/args inst-%i %I\n",
 	"/etc/systemd/system/lines.service": `[Service]
 Type=oneshot
@@ -162,6 +161,8 @@ func TestAttach(t *testing.T) {
 const attachScript = `
 step lost.state systemctl show -P Result -P ExecMainStatus lost.service
 step lost.file ls /srv/out/lost
+told() { wait_for sh -c "journalctl -u $1 --no-pager -o cat | grep -q '$2'"; }
+told lost.service 'has no profile'
 step lost.journal journalctl -u lost.service --no-pager -o cat
 
 rm -r /etc/systemd/system/lost.service.d; systemctl daemon-reload
@@ -189,8 +190,8 @@ step comm.forking sh -c 'cat /proc/$(systemctl show -P MainPID forking.service)/
 wait_for test -s /var/lib/dynamic/it
 step dynamic cat /var/lib/dynamic/it
 step private ls /tmp/private
-wait_for test -s /srv/root/out/it
 step inside cat /srv/root/out/it
+step inside.plus cat /srv/root/out/plus
 wait_for test -s /srv/out/private
 wait_for test -s /srv/out/dynamic
 for n in forking notify dynamic private first third fourth; do out $n; done
@@ -212,6 +213,7 @@ systemctl show -P InvocationID root.service other.service >/run/others.before
 systemctl stop policyd.service policyd.socket
 step update.down policyctl attach --restart-changed
 step update.offline systemctl restart private.service
+told policyd-unit@private.service.service 'as last time'
 step update.offline.journal journalctl -u policyd-unit@private.service.service --no-pager -o cat
 systemctl start policyd.socket
 step update.restart policyctl attach --restart-changed
@@ -263,7 +265,8 @@ systemctl stop policyd.service policyd.socket
 rm /var/lib/policyd-units/notify.service.profile /srv/out/notify
 step gone systemctl restart notify.service
 step gone.state systemctl show -P Result -P ExecMainStatus notify.service
-step gone.journal journalctl -u notify.service --no-pager -o cat -n 5
+told notify.service 'has no profile'
+step gone.journal journalctl -u notify.service --no-pager -o cat
 step gone.out ls /srv/out/notify
 step gone.units policyctl get units
 systemctl start policyd.socket
@@ -327,7 +330,8 @@ func (b *booted) attached() {
 	}
 	b.step("dynamic", 0, " opens")
 	b.step("private", 2)
-	b.step("inside", 0, "cat: /secret: Permission denied", "seen: ")
+	b.step("inside", 0, "cat: /secret: Permission denied", "seen: /bin")
+	b.step("inside.plus", 0, "cat: /secret: Permission denied", "seen: /bin")
 	for _, n := range []string{"second", "fifth", "sixth", "seventh"} {
 		b.step("same."+n, 0)
 	}
