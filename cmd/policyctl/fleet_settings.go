@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
@@ -86,11 +87,22 @@ func (f *fleetApp) load() error {
 
 func parseFleetSettings(name string, raw []byte) (fleetSettings, error) {
 	var s fleetSettings
-	if err := yaml.Load(raw, &s, yaml.WithKnownFields()); err != nil && !errors.Is(err, io.EOF) {
-		return s, fmt.Errorf("%w: %s: %v", errs.ErrInvalid, name, err) //nolint:errorlint // the sentinel is the one callers test
+	var docs []yaml.Node
+	err := yaml.Load(raw, &docs, yaml.WithAllDocuments())
+	switch {
+	case err == nil && len(docs) > 1:
+		err = errors.New("more than one document")
+	case err == nil && len(docs) == 1:
+		err = docs[0].Load(&s, yaml.WithKnownFields())
+	}
+	if err != nil {
+		return s, fmt.Errorf("%w: %s: %s", errs.ErrInvalid, name, unknownKey.ReplaceAllString(err.Error(), "$1 is no setting"))
 	}
 	return s, nil
 }
+
+// unknownKey is how the YAML library says that a key does not exist, in terms of Go.
+var unknownKey = regexp.MustCompile(`field (\S+) not found in type \S+`)
 
 const settingsHead = `# Settings of policyctl fleet: where etcd is, whom to believe, what to sign with.
 # The keys under keys: are public; nodes have the same in their policyd.yaml.

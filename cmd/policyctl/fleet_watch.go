@@ -120,14 +120,14 @@ func (f *fleetApp) holding(w io.Writer, list []controller.Holding) {
 	}
 }
 
-// bar is a bar of a share of width characters, and where the other stages begin.
+// bar is a bar of a share of width characters, and where the stages to come end.
 func bar(share float64, stages []float64, width int) string {
 	cells := []rune(strings.Repeat("-", width))
 	for i := range int(share / 100 * float64(width)) {
 		cells[i] = '#'
 	}
 	for _, s := range stages {
-		if i := int(s / 100 * float64(width)); s < 100 && i < width && cells[i] == '-' {
+		if i := int(s / 100 * float64(width)); s > share && s < 100 && i < width {
 			cells[i] = '|'
 		}
 	}

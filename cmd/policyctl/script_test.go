@@ -94,9 +94,10 @@ func scripts(t *testing.T, dir string) {
 			return false, fmt.Errorf("unknown condition %q", cond)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"policyd": scriptDaemon,
-			"status":  scriptStatus,
-			"equal":   scriptEqual,
+			"policyd":   scriptDaemon,
+			"fleetkeys": scriptFleetKeys,
+			"status":    scriptStatus,
+			"equal":     scriptEqual,
 		},
 	})
 }
