@@ -26,7 +26,7 @@ func takeLabel(label string) error {
 	if err := unix.Statfs("/proc/thread-self/attr", &st); err != nil {
 		return fmt.Errorf("%w: label %q: /proc/thread-self/attr: %w", errs.ErrSmackUnavailable, label, err)
 	}
-	if int64(st.Type) != unix.PROC_SUPER_MAGIC {
+	if st.Type != unix.PROC_SUPER_MAGIC {
 		return fmt.Errorf("%w: label %q: /proc is not the kernel's", errs.ErrSmackUnavailable, label)
 	}
 	if may, err := macAdmin(); err != nil || may {

@@ -188,8 +188,17 @@ func TestLife(t *testing.T) {
 		change func(*Record)
 		want   Life
 	}{
-		{"running", nil, Running}, {"created", nil, Created}, {"reused", nil, Stopped}, {"ended", nil, Stopped}, {"another", nil, Gone},
-		{"unconfined", nil, Gone}, {"never", nil, Gone}, {"crun", nil, Running}, {"crun-half", nil, Unknown}, {"garbage", nil, Unknown}, {"twice", nil, Unknown},
+		{"running", nil, Running},
+		{"created", nil, Created},
+		{"reused", nil, Stopped},
+		{"ended", nil, Stopped},
+		{"another", nil, Gone},
+		{"unconfined", nil, Gone},
+		{"never", nil, Gone},
+		{"crun", nil, Running},
+		{"crun-half", nil, Unknown},
+		{"garbage", nil, Unknown},
+		{"twice", nil, Unknown},
 		{"pid", func(r *Record) { r.Root, r.Pid, r.Start = "", self, ticks }, Running},
 		{"pid of another", func(r *Record) { r.Root, r.Pid, r.Start = "", self, ticks+1 }, Gone},
 		{"no pid", func(r *Record) { r.Root, r.Pid = "", 1<<22+1 }, Gone},
@@ -297,8 +306,12 @@ func TestRootOf(t *testing.T) {
 	}
 	here, _ := filepath.Abs("x")
 	for _, tc := range []struct{ runtime, option, want string }{
-		{"/usr/sbin/runc", "", runc}, {"/usr/bin/crun", "", "/run/user/7/crun"}, {"/usr/bin/youki", "", ""}, {"/usr/bin/youki", "/r", "/r"},
-		{"/usr/sbin/runc", "/run/containerd/runc/k8s.io/", "/run/containerd/runc/k8s.io"}, {"/usr/sbin/runc", "x", here},
+		{"/usr/sbin/runc", "", runc},
+		{"/usr/bin/crun", "", "/run/user/7/crun"},
+		{"/usr/bin/youki", "", ""},
+		{"/usr/bin/youki", "/r", "/r"},
+		{"/usr/sbin/runc", "/run/containerd/runc/k8s.io/", "/run/containerd/runc/k8s.io"},
+		{"/usr/sbin/runc", "x", here},
 	} {
 		if got := RootOf(tc.runtime, tc.option); got != tc.want {
 			t.Errorf("%s --root %q: %q, want %q", tc.runtime, tc.option, got, tc.want)

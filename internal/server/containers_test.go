@@ -287,3 +287,29 @@ func TestNearMisses(t *testing.T) {
 		t.Errorf("%v, %v", r, err)
 	}
 }
+
+// What is left of containers that are gone is removed at the start.
+func TestRecordsArePruned(t *testing.T) {
+	dir := t.TempDir()
+	leave(t, dir, "gone", "web@1", func(r *containers.Record) { r.Pid = 1<<22 + 1 })
+	leave(t, dir, "alive", "web@1", nil)
+	names, err := filepath.Glob(dir + "/*")
+	if err != nil || len(names) != 2 {
+		t.Fatal(names, err)
+	}
+	then := time.Now().Add(-time.Hour)
+	for _, n := range names {
+		if err := os.Chtimes(n, then, then); err != nil {
+			t.Fatal(err)
+		}
+	}
+	start(t, func(c *Config) { c.Records = dir })
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		if names, _ = filepath.Glob(dir + "/*"); len(names) == 1 {
+			break
+		}
+	}
+	if all, bad := containers.Records(dir); len(all) != 1 || all[0].ID != "alive" || len(bad) > 0 {
+		t.Errorf("%v, %v", all, bad)
+	}
+}
