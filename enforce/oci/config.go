@@ -69,6 +69,9 @@ type Edit struct {
 // wraps errs.ErrInvalid when the text only says that it was edited, or when its
 // annotations cannot be followed.
 func ReadConfig(text []byte) (*Config, error) {
+	if _, err := wholeText(text); err != nil {
+		return nil, err
+	}
 	text, err := undo(text)
 	if err != nil {
 		return nil, err
@@ -121,10 +124,7 @@ func (c *Config) Text() []byte { return c.text }
 // Edited gives the config.json of a container that runs under the profile.
 func (c *Config) Edited(e Edit) ([]byte, error) {
 	b := c.text
-	root, err := wholeText(b)
-	if err != nil {
-		return nil, err
-	}
+	root := span{end: len(b)}
 	process, ok, err := member(b, root, "process")
 	if err != nil {
 		return nil, err
@@ -147,12 +147,9 @@ func (c *Config) Edited(e Edit) ([]byte, error) {
 	return apply(b, []change{args, mounts, marks}), nil
 }
 
+// annotations reads those of a text that is known to be JSON.
 func annotations(b []byte) (map[string]string, error) {
-	root, err := wholeText(b)
-	if err != nil {
-		return nil, err
-	}
-	at, ok, err := member(b, root, "annotations")
+	at, ok, err := member(b, span{end: len(b)}, "annotations")
 	if err != nil || !ok {
 		return nil, err
 	}
@@ -266,10 +263,7 @@ func undo(b []byte) ([]byte, error) {
 	forged := func(what string) error {
 		return fmt.Errorf("%w: annotation %q says that policyd-runc has edited this, but %s; only policyd-runc sets that annotation", errs.ErrInvalid, AnnotationApplied, what)
 	}
-	root, err := wholeText(b)
-	if err != nil {
-		return nil, err
-	}
+	root := span{end: len(b)}
 	process, ok, err := member(b, root, "process")
 	if err != nil {
 		return nil, err

@@ -69,11 +69,10 @@ func TestGolden(t *testing.T) {
 			t.Errorf("%s: edited again: %v\n%s", name, err, again)
 		}
 		// Somebody read it and wrote it in his own order.
-		var v any
-		if err := json.Unmarshal(got, &v); err != nil {
+		other, err := json.MarshalIndent(decode(t, got), "", " ")
+		if err != nil {
 			t.Fatal(err)
 		}
-		other, _ := json.MarshalIndent(v, "", " ")
 		newer := edit
 		newer.Digest = "sha256:34"
 		again, err = edited(other, newer)
@@ -260,4 +259,54 @@ func decode(t *testing.T, b []byte) map[string]any {
 		t.Fatalf("%v\n%s", err, b)
 	}
 	return v
+}
+
+// FuzzProcess: the process file of an exec keeps every field with its bytes, starts the launcher before the program, and
+// stays as it is when it is edited again.
+func FuzzProcess(f *testing.F) {
+	for _, s := range []string{
+		`{"args":["ls"],"cwd":"/","new":{"args":[]}}`, `{ "a" : [ "}" ], "args":["\u0061\"",""] }`, `{"args":["/dev/.policyd/launch"]}`, "{\"terminal\":true,\r\n\"args\":[\"a\",\"b\"]}",
+	} {
+		f.Add([]byte(s))
+	}
+	launch := Launch{Digest: "sha256:12"}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		got, err := EditProcess(text, launch)
+		if err != nil {
+			return
+		}
+		if again, err := EditProcess(got, launch); err != nil || !bytes.Equal(again, got) {
+			t.Fatalf("edited again: %v\n%s\n%s", err, again, got)
+		}
+		full := decode(t, got)
+		args := full["args"].([]any)
+		want := launch.Prefix()
+		if len(args) <= len(want) {
+			t.Fatalf("arguments %q", args)
+		}
+		for i, w := range want {
+			if args[i] != w {
+				t.Fatalf("arguments %q", args)
+			}
+		}
+		if bytes.Equal(got, text) {
+			return // it had them
+		}
+		full["args"] = args[len(want):]
+		if before := decode(t, text); !reflect.DeepEqual(before, full) {
+			t.Fatalf("a field is lost:\n%s\n%s", text, got)
+		}
+		// One insertion, and the bytes on both sides of it are those before.
+		inserted := len(got) - len(text)
+		at := 0
+		for at < len(text) && text[at] == got[at] {
+			at++
+		}
+		for at > 0 && !bytes.Equal(got[at+inserted:], text[at:]) {
+			at--
+		}
+		if !bytes.Equal(got[:at], text[:at]) || !bytes.Equal(got[at+inserted:], text[at:]) {
+			t.Fatalf("bytes are changed:\n%s\n%s", text, got)
+		}
+	})
 }

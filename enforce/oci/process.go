@@ -47,6 +47,9 @@ func EditProcess(text []byte, l Launch) ([]byte, error) {
 // StateLaunch gives how a container's programs are started, from what the
 // runtime's `state` says; the zero Launch when it was created under no profile.
 func StateLaunch(state []byte) (Launch, error) {
+	if _, err := wholeText(state); err != nil {
+		return Launch{}, err
+	}
 	a, err := annotations(state)
 	return Launch{a[AnnotationApplied], a[AnnotationSmack]}, err
 }
