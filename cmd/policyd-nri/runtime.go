@@ -16,7 +16,7 @@ import (
 const (
 	registering = 15 * time.Second
 	pauseLeast  = 100 * time.Millisecond
-	pauseMost   = 5 * time.Second
+	pauseMost   = time.Second
 )
 
 // failClosed asks the runtime to fail a container that it got no answer about in time, and to go on asking. A runtime of
@@ -26,7 +26,7 @@ var failClosed = stub.WithFailurePolicy(&api.FailurePolicy{FailRequest: true, Ke
 // serve is a plugin of the runtime until ctx ends. When the runtime goes away it is looked for again, without end:
 // containers start unconfined while this is not connected.
 func (p *plugin) serve(ctx context.Context) {
-	pause := pauseLeast
+	pause, told := pauseLeast, ""
 	for {
 		began := time.Now()
 		err := p.session(ctx)
@@ -34,9 +34,12 @@ func (p *plugin) serve(ctx context.Context) {
 			return
 		}
 		if time.Since(began) > pauseMost {
-			pause = pauseLeast
+			pause, told = pauseLeast, ""
 		}
-		p.log.Warn("not connected to the runtime; containers start unconfined until it is", "socket", p.settings.NRISocket, "error", err, "again in", pause)
+		if err.Error() != told { // not each attempt in vain
+			told = err.Error()
+			p.log.Warn("not connected to the runtime; containers start unconfined until it is", "socket", p.settings.NRISocket, "error", err)
+		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(pause):
