@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 wanted=(gcc:gcc make:make git:git python3:python3 bash:bash openssl:openssl curl:curl setpriv:util-linux
   getent:libc-bin busybox:busybox-static musl-gcc:musl-tools perl:perl vi:vim-tiny top:procps unshare:util-linux
   promtool:prometheus lintian:lintian rpm:rpm deb-systemd-helper:init-system-helpers runc:runc crun:crun
-  podman:podman conmon:conmon containerd:containerd dockerd:docker.io)
+  podman:podman conmon:conmon containerd:containerd dockerd:docker.io etcd:etcd-server ip:iproute2)
 
 missing=()
 [ -d /etc/ssl/certs ] && [ -e /etc/ssl/certs/ca-certificates.crt ] || missing+=(ca-certificates)

@@ -158,7 +158,7 @@ func TestPolicyd(t *testing.T) {
 	}
 	own := writeFile(t, "web.yaml", []byte(webPolicy("web", "/")))
 	for _, args := range [][]string{
-		{"apply", "-f", own}, {"apply", "--dry-run", "-f", own}, {"delete", "policy", "web"}, {"tag", "web@1", "mine"},
+		{"apply", "-f", own}, {"apply", "--dry-run", "-f", own}, {"delete", "policy/web", "--expect", "1"}, {"tag", "web@1", "mine"},
 	} {
 		out, err := d.ctl(args...)
 		if err == nil || !strings.Contains(out, "policyctl fleet publish stable") {
