@@ -1,10 +1,14 @@
 package main
 
 import (
+	"errors"
+	"os"
 	"strings"
 	"testing"
 
 	"go.yaml.in/yaml/v4"
+
+	"policyd.dev/policyd/internal/paths"
 )
 
 // What the small reader takes YAML takes too, and reads the same; all it refuses is refused, never misread.
@@ -85,4 +89,32 @@ func FuzzReadKeys(f *testing.F) {
 			}
 		}
 	})
+}
+
+// The file that is installed has every key and root's defaults, and the documentation has every key.
+func TestInstalledFile(t *testing.T) {
+	text := read(t, "../../deploy/runc.yaml")
+	docs := read(t, "../../docs/containers.md")
+	s := &settings{file: "runc.yaml"}
+	if err := readKeys(text, s.keys()); err != nil {
+		t.Fatal(err)
+	}
+	for key := range s.keys() {
+		if !strings.Contains(text, "\n"+key+": ") && !strings.Contains(text, "\n#"+key+": ") {
+			t.Errorf("deploy/runc.yaml has no %s", key)
+		}
+		if !strings.Contains(docs, "\n| `"+key+"` |") {
+			t.Errorf("docs/containers.md has no %s", key)
+		}
+	}
+	if os.Geteuid() != 0 || os.Getenv(paths.SocketEnv) != "" {
+		return // the defaults are of another user
+	}
+	defaults := &settings{file: "runc.yaml"}
+	if err := errors.Join(s.complete(), defaults.complete()); err != nil {
+		t.Fatal(err)
+	}
+	if *s != *defaults {
+		t.Errorf("%+v, the defaults are %+v", s, defaults)
+	}
 }
