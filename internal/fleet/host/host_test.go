@@ -3,6 +3,7 @@ package host
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -341,5 +342,98 @@ func TestRunning(t *testing.T) {
 	m.mustActivate(nil, otherPolicy)
 	if r := m.report(); r.Running[first] != 1 || r.RunningOlder != 3 {
 		t.Errorf("report %+v", r)
+	}
+}
+
+// cutFS lets so many writes through to the kernel; from then on nothing is written, neither there nor into the store, as
+// when the process is killed.
+type cutFS struct {
+	smackfs.FS
+	left *int
+	cut  func()
+}
+
+func (f cutFS) Unwrap() smackfs.FS { return f.FS }
+
+func (f cutFS) Open(name string, flag int) (smackfs.File, error) {
+	file, err := f.FS.Open(name, flag)
+	if err != nil {
+		return nil, err
+	}
+	return cutFile{file, f}, nil
+}
+
+type cutFile struct {
+	smackfs.File
+	fs cutFS
+}
+
+func (f cutFile) Write(p []byte) (int, error) {
+	if len(p) == 0 { // asks whether it may
+		return f.File.Write(p)
+	}
+	if *f.fs.left == 0 {
+		f.fs.cut()
+		return 0, errors.New("killed")
+	}
+	*f.fs.left--
+	n, err := f.File.Write(p)
+	if *f.fs.left == 0 {
+		f.fs.cut()
+	}
+	return n, err
+}
+
+// TestKilledWithSmack ends an activation at every write to the kernel, and between the last one and the store: after the
+// next start the kernel holds the SmackPolicy of the bundle that the store has in force.
+func TestKilledWithSmack(t *testing.T) {
+	rules := func(access string) string {
+		text := fmt.Sprintf(smackText, "platform", access)
+		for i := range 600 { // more than one chunk
+			text += fmt.Sprintf("        S%d O%d %s\n", i, i, access)
+		}
+		return text
+	}
+	for left := 0; ; left++ {
+		path := filepath.Join(t.TempDir(), "policyd.db")
+		st := storetest.OpenAt(t, path, store.Options{NoSync: true})
+		model := smackfs.NewModel(smackfs.ModelKernel{})
+		fs := smackfs.FS(model)
+		m := &machine{t: t, st: st, fs: model}
+		m.smack = smackhost.New(smackhost.Config{Store: st, Find: func() (smackfs.FS, error) { return fs, nil }})
+		m.Host = New(Config{Store: st, Smack: m.smack, Support: landlock.Support{State: landlock.Available, ABI: 7}})
+		m.mustActivate(nil, otherPolicy, rules("r"))
+		n := left
+		fs = cutFS{model, &n, func() { st.Close() }}
+		err := m.activate(nil, otherPolicy, web("one"), dataFragment, rules("wx"))
+		last := n > 0 // more writes than there are
+		st.Close()
+
+		st = storetest.OpenAt(t, path, store.Options{NoSync: true})
+		m.st, fs = st, smackfs.FS(model)
+		m.smack = smackhost.New(smackhost.Config{Store: st, Find: func() (smackfs.FS, error) { return model, nil }})
+		if err := m.smack.Boot(t.Context()); err != nil {
+			t.Fatalf("after %d writes: %v", left, err)
+		}
+		state, err2 := st.FleetState()
+		if err2 != nil {
+			t.Fatal(err2)
+		}
+		_, webErr := st.Info(store.KindLandlockPolicy, "web")
+		switch {
+		case (err == nil) != (state.GetActiveSeq() == 2):
+			t.Fatalf("after %d writes: %v, and number %d is in force", left, err, state.GetActiveSeq())
+		case err != nil && (m.rule() != "r" || !errors.Is(webErr, errs.ErrNotFound)):
+			t.Fatalf("after %d writes: the kernel has %q, web: %v", left, m.rule(), webErr)
+		case err == nil && (m.rule() != "wx" || webErr != nil):
+			t.Fatalf("after %d writes: the kernel has %q, web: %v", left, m.rule(), webErr)
+		}
+		st.Close()
+		if last {
+			if err != nil || left < 3 {
+				t.Errorf("with %d writes, all: %v", left, err)
+			}
+			return
+		}
 	}
 }
