@@ -58,7 +58,10 @@ fuzz: ## every fuzz target for a minute each
 fuzz-kernel: ## N=1000000 [SEED=..] random operations on the engine and on kernels side by side
 	@N='$(N)' SEED='$(SEED)' KERNELS='$(KERNELS)' JOBS='$(JOBS)' bash test/fuzz-kernel.sh
 
+vm: ## a machine with policyd under systemd and a shell, in user-mode-linux; PACKAGE=file.deb installs that
+	@PACKAGE='$(PACKAGE)' bash test/vm.sh
+
 clean: ## remove what was built in the checkout
 	rm -rf $(BIN) dist
 
-.PHONY: help build quickstart deb rpm tarball packages test kernels lint generate bench fuzz fuzz-kernel clean
+.PHONY: help build quickstart deb rpm tarball packages test kernels lint generate bench fuzz fuzz-kernel vm clean

@@ -89,23 +89,32 @@ type machine struct {
 
 // launch boots a guest whose init is the running binary with the job, and waits until all of it is gone.
 func launch(ctx context.Context, m machine, j job) (result, error) {
-	linux, err := cached(m.kernel.name, "linux")
+	cmd, err := m.command(j, "null")
 	if err != nil {
 		return result{}, err
+	}
+	return boot(ctx, cmd, j, m.output, m.grace)
+}
+
+// command writes the job and gives the kernel's command line. input is what its console reads: null, or fd:0.
+func (m machine) command(j job, input string) (*exec.Cmd, error) {
+	linux, err := cached(m.kernel.name, "linux")
+	if err != nil {
+		return nil, err
 	}
 	self, err := os.Executable()
 	if err != nil {
-		return result{}, err
+		return nil, err
 	}
 	if err := writeJob(j, filepath.Join(m.dir, "job.json")); err != nil {
-		return result{}, err
+		return nil, err
 	}
 	// The kernel splits its command line at blanks; links keep the paths on it under our control.
 	if err := os.Symlink(self, filepath.Join(m.dir, "init")); err != nil {
-		return result{}, err
+		return nil, err
 	}
 	if strings.ContainsAny(m.dir, " \t\"") {
-		return result{}, fmt.Errorf("temporary folder %q has characters a kernel command line cannot carry", m.dir)
+		return nil, fmt.Errorf("temporary folder %q has characters a kernel command line cannot carry", m.dir)
 	}
 	mem := m.memoryMiB
 	if mem == 0 {
@@ -117,7 +126,7 @@ func launch(ctx context.Context, m machine, j job) (result, error) {
 		"init=" + filepath.Join(m.dir, "init"),
 		jobEnv + "=" + filepath.Join(m.dir, "job.json"),
 		"uml_dir=" + m.dir,
-		"con=null", "con0=null,fd:1", "console=tty0", "quiet",
+		"con=null", "con0=" + input + ",fd:1", "console=tty0", "quiet",
 		"noreboot", // a guest that boots again would not end
 	}
 	args = append(args, m.kernel.args...)
@@ -126,7 +135,7 @@ func launch(ctx context.Context, m machine, j job) (result, error) {
 	}
 	cmd := exec.Command(linux, args...)
 	cmd.Env = []string{"PATH=/usr/bin:/bin", "HOME=" + m.dir, "TMPDIR=" + memoryDir(int64(mem)<<20)}
-	return boot(ctx, cmd, j, m.output, m.grace)
+	return cmd, nil
 }
 
 // memoryDir is where user-mode-linux puts the file that is the guest's memory: a tmpfs when it has the room, since a

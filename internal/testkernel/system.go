@@ -125,6 +125,7 @@ func (s *System) Boot(ctx context.Context, script Script) (*Booted, error) {
 		return nil, err
 	}
 	root.Folders[harnessDir] = share
+	j := s.job(in, root)
 	ctx, cancel := context.WithTimeout(ctx, systemTimeout)
 	defer cancel()
 	grace := s.grace
@@ -133,16 +134,21 @@ func (s *System) Boot(ctx context.Context, script Script) (*Booted, error) {
 	}
 	res, err := launch(ctx, machine{
 		kernel: k, memoryMiB: s.MemoryMiB, dir: dir, output: s.Output, grace: grace,
-	}, job{
-		inside: in,
-		Argv:   []string{systemd, "--unit=testkernel.target", "--show-status=no"},
-		Env:    []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/", "TERM=dumb"},
-		Root:   root,
-	})
+	}, j)
 	if err != nil {
 		return nil, err
 	}
 	return booted(share, res.exit)
+}
+
+// job is to become the system.
+func (s *System) job(in inside, root *rootJob) job {
+	return job{
+		inside: in,
+		Argv:   []string{systemd, "--unit=testkernel.target", "--show-status=no"},
+		Env:    []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/", "TERM=dumb"},
+		Root:   root,
+	}
 }
 
 // root is the root of the guest but for the folder of the harness.
