@@ -62,13 +62,7 @@ func (a *app) unitStart(ctx context.Context, user bool, name string) error {
 // upToDate writes the profile when it is another now. It gives the one that was there,
 // nil for none, and the one that is.
 func (a *app) upToDate(ctx context.Context, p *units.Place, d *units.Present) (have, now *unit.Record, err error) {
-	have, err = unit.Read(p.Profile(d.Unit, d.Runtime))
-	if err != nil {
-		have = nil
-		if !errors.Is(err, fs.ErrNotExist) {
-			a.note("%v", err)
-		}
-	}
+	have = a.profileOf(p, d)
 	if d.Changed != nil {
 		return have, have, d.Changed
 	}
@@ -82,6 +76,12 @@ func (a *app) upToDate(ctx context.Context, p *units.Place, d *units.Present) (h
 	if err != nil {
 		return have, have, err
 	}
+	release, err := p.Lock()
+	if err != nil {
+		return have, have, err
+	}
+	defer release()
+	have = a.profileOf(p, d) // another instance may have been quicker
 	r := recordOf(d.Unit, c)
 	switch {
 	case r.SmackLabel != d.Label:
@@ -93,4 +93,13 @@ func (a *app) upToDate(ctx context.Context, p *units.Place, d *units.Present) (h
 		return have, have, err
 	}
 	return have, r, nil
+}
+
+// profileOf reads the profile that is there; nil when there is none that can be used.
+func (a *app) profileOf(p *units.Place, d *units.Present) *unit.Record {
+	r, err := unit.Read(p.Profile(d.Unit, d.Runtime))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		a.note("%v", err)
+	}
+	return r
 }

@@ -67,6 +67,11 @@ type Plan struct {
 // something else, all is put back as it was.
 func (m *Manager) Attach(ctx context.Context, p *Place, plan *Plan) (err error) {
 	name := plan.Service.Name
+	release, err := p.Lock()
+	if err != nil {
+		return err
+	}
+	defer release()
 	files := []saved{save(p.Profile(name, plan.Runtime)), save(p.Copy(name, plan.Runtime)), save(p.DropIn(name, plan.Runtime))}
 	defer func() {
 		if err == nil {

@@ -3,6 +3,7 @@ package units
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"math"
 	"os"
@@ -29,6 +30,28 @@ const never = math.MaxUint64
 
 // maxChanges bounds the history; what was started before it is not known.
 const maxChanges = 256
+
+// Lock keeps others from writing profiles: many instances of a template may start at
+// once. It holds until release is called or the process ends.
+func (p *Place) Lock() (release func(), err error) {
+	if err := os.MkdirAll(p.Run, 0o755); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(filepath.Join(p.Run, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		if err = unix.Flock(int(f.Fd()), unix.LOCK_EX); err != unix.EINTR {
+			break
+		}
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("%s: %w", f.Name(), err)
+	}
+	return func() { f.Close() }, nil
+}
 
 // changing has a profile written, with its place in the history: never one that says
 // more than is so, whenever this ends.

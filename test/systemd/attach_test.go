@@ -251,6 +251,10 @@ step own policyctl attach policyd.service svc
 step nopolicy policyctl attach other.service nosuch
 step dry policyctl attach other.service svc --dry-run
 step dry.left ls /etc/systemd/system/other.service.d
+mount -t tmpfs -o size=4k,mode=755 tmpfs /var/lib/policyd-units
+step full policyctl attach other.service svc
+step full.left sh -c 'find /etc/systemd/system /var/lib/policyd-units -name "*other*" -type f -o -path "*other.service.d*"'
+umount /var/lib/policyd-units
 step runtime policyctl attach other.service svc --runtime --restart
 step runtime.files ls /run/systemd/system/other.service.d/zz-policyd.conf /run/policyd-units/other.service.profile
 step runtime.twice policyctl attach other.service svc
@@ -445,6 +449,8 @@ func (b *booted) refusals() {
 	b.step("nopolicy", 1, "nosuch")
 	b.step("dry", 0, "ExecStart=/usr/bin/policyd-launch unit --unit other.service")
 	b.step("dry.left", 2)
+	b.step("full", 1, "not attached", "no space left")
+	b.prints("full.left", "/etc/systemd/system/other.service\n")
 	b.step("runtime", 0, "other.service restarted")
 	b.step("runtime.files", 0)
 	b.step("runtime.twice", 1, "already exists", "policyctl detach")
