@@ -292,6 +292,7 @@ func testContainer(t *testing.T, h *host) {
 	expect(0, []string{"ps", "-o", "wide"}, "outdated: it would not be started now: ", "deleted")
 	expect(1, question("open", "/etc/shadow", "r"), "layer inner refuses", "policyd no longer has the version")
 
+	testNoSmack(h, id, dir)
 	if code, out := h.runc("kill", id, "KILL"); code != 0 {
 		t.Fatal(out)
 	}
@@ -309,5 +310,43 @@ func testContainer(t *testing.T, h *host) {
 	}
 	if _, out := h.ctl("ps", "--containers", "-a"); strings.Contains(out, id) {
 		t.Errorf("after delete: %s", out)
+	}
+}
+
+// Without Smack in the kernel a container of a policy with a label is not started, unless the policy says degrade.
+func testNoSmack(h *host, id, dir string) {
+	t := h.t
+	t.Helper()
+	if _, err := os.Stat("/proc/self/attr/smack/current"); err == nil {
+		return // with Smack it is the affair of the tests of policyd-runc
+	}
+	text := strings.Replace(boxPolicy, "  layers:", "  process: {smackLabel: Web}\n  layers:", 1)
+	hard := h.put("hard.yaml", strings.Replace(text, "name: box", "name: hard", 1))
+	soft := h.put("soft.yaml", strings.Replace(strings.Replace(text, "name: box", "name: soft", 1), "spec:", "spec:\n  enforcement: degrade", 1))
+	if code, out := h.ctl("apply", "-f", hard, "-f", soft); code != 0 {
+		t.Fatal(out)
+	}
+	config, err := os.ReadFile(dir + "/config.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	under := func(policy string) (code int, out string) {
+		h.put("bundle/config.json", strings.Replace(string(config), `"policyd.dev/profile":"box"`, `"policyd.dev/profile":"`+policy+`"`, 1))
+		return h.runc("create", "--bundle", dir, id+"-"+policy)
+	}
+	if code, out := under("hard"); code != 1 || !strings.Contains(out, "its Smack label Web: ") || !strings.Contains(out, "smack is not") {
+		t.Errorf("a label on a kernel without Smack: exit %d, %s", code, out)
+	}
+	h.put("bundle/config.json", strings.Replace(string(config), `"policyd.dev/param.state":"/mnt/out"`, `"policyd.dev/param.state":"/mnt"`, 1))
+	config, err = os.ReadFile(dir + "/config.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code, out := under("soft"); code != 0 {
+		t.Fatalf("degrade: exit %d, %s", code, out)
+	}
+	defer h.runc("delete", "--force", id+"-soft")
+	if _, out := h.ctl("ps", "--containers", "--policy", "soft", "-o", "wide"); !strings.Contains(out, "not enforced: Smack label Web (this kernel has no Smack)") {
+		t.Errorf("ps: %s", out)
 	}
 }

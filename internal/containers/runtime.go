@@ -132,7 +132,8 @@ func readJSON(path string, into any) error {
 }
 
 // RootOf gives the folder in which a runtime keeps its state: as its option --root says, else its default for the
-// calling user (runc's main.go, crun's get_run_directory). "" when the runtime is not one of the two.
+// calling user (shouldHonorXDGRuntimeDir of runc's rootless_linux.go, crun's get_run_directory). "" when the runtime is
+// not one of the two.
 func RootOf(runtime, option string) string {
 	if option != "" {
 		if abs, err := filepath.Abs(option); err == nil {
@@ -142,7 +143,7 @@ func RootOf(runtime, option string) string {
 	}
 	xdg := os.Getenv("XDG_RUNTIME_DIR")
 	switch name := filepath.Base(runtime); {
-	case strings.HasPrefix(name, "runc") && os.Geteuid() != 0 && xdg != "":
+	case strings.HasPrefix(name, "runc") && xdg != "" && (os.Geteuid() != 0 || otherUsersRoot()):
 		return filepath.Join(xdg, "runc")
 	case strings.HasPrefix(name, "runc"):
 		return "/run/runc"
@@ -152,4 +153,16 @@ func RootOf(runtime, option string) string {
 		return "/run/crun"
 	}
 	return ""
+}
+
+// otherUsersRoot tells whether the calling root is one of a user namespace, and of which user is not root: as a user's
+// container engine starts a runtime.
+func otherUsersRoot() bool {
+	user := os.Getenv("USER")
+	if user == "" || user == "root" {
+		return false
+	}
+	b, err := os.ReadFile("/proc/self/uid_map")
+	whole := strings.Fields(string(b))
+	return err == nil && !(len(whole) == 3 && whole[0] == "0" && whole[1] == "0" && whole[2] == "4294967295")
 }
