@@ -7,9 +7,9 @@ root=${1:-}
 
 mkdir -p "$root/usr" "$root/etc/policyd"
 # Replaced by rename: a program that runs cannot be written to.
-cp -R --remove-destination usr/. "$root/usr/"
+cp -R --preserve=mode --remove-destination usr/. "$root/usr/"
 for f in etc/policyd/*; do
-	[ -e "$root/$f" ] || cp "$f" "$root/$f"
+	[ -e "$root/$f" ] || cp --preserve=mode "$f" "$root/$f"
 done
 [ -z "$root" ] || exit 0
 

@@ -247,6 +247,7 @@ func TestPackageFiles(t *testing.T) {
 			}
 		}
 	}
+	t.Run("archive", func(t *testing.T) { installArchive(t, archive) })
 	conffiles, err := exec.Command("dpkg-deb", "-I", deb, "conffiles").Output()
 	if err != nil || !strings.Contains(string(conffiles), "/etc/policyd/policyd.yaml\n") || !strings.Contains(string(conffiles), "/etc/policyd/runc.yaml\n") {
 		t.Errorf("conffiles: %s (%v)", conffiles, err)
@@ -258,6 +259,32 @@ func TestPackageFiles(t *testing.T) {
 	lint, err := exec.Command(testkernel.RequireTool(t, "lintian", "apt-get install lintian"), "--allow-root", "--fail-on", "error,warning", deb).CombinedOutput()
 	if err != nil {
 		t.Errorf("lintian: %v\n%s", err, lint)
+	}
+}
+
+// installArchive installs an archive into a folder twice: what was configured in between stays.
+func installArchive(t *testing.T, archive string) {
+	dir, image := t.TempDir(), t.TempDir()
+	install := func() {
+		t.Helper()
+		script := "umask 077 && tar xzf '" + archive + "' -C '" + dir + "' && '" + dir + "'/*/install.sh '" + image + "'"
+		if out, err := exec.Command("sh", "-c", script).CombinedOutput(); err != nil || len(out) > 0 {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
+	install()
+	config := filepath.Join(image, "etc/policyd/policyd.yaml")
+	if err := os.WriteFile(config, []byte("# mine\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	install()
+	if b, err := os.ReadFile(config); err != nil || string(b) != "# mine\n" {
+		t.Errorf("the configuration was changed: %q, %v", b, err)
+	}
+	for path, mode := range map[string]os.FileMode{"usr/bin/policyd": 0o755, "usr/lib/systemd/system/policyd.service": 0o644, "etc/policyd/runc.yaml": 0o644} {
+		if info, err := os.Stat(filepath.Join(image, path)); err != nil || info.Mode() != mode {
+			t.Errorf("%s: %v, %v", path, info, err)
+		}
 	}
 }
 

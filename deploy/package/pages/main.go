@@ -28,6 +28,8 @@ type page struct {
 	what    string // the line that apropos finds
 	// program is asked for its help, which is the page's first part.
 	program string
+	// text in Markdown follows, of what has no document of its own.
+	text string
 	// documents of docs, whole, follow.
 	documents []string
 	see       string
@@ -38,7 +40,7 @@ var pages = []page{
 	{
 		name: "policyd", section: 8, what: "daemon that stores sandbox policies and starts programs under them",
 		program: "policyd",
-		see: "policyctl(1), policyd.yaml(5), policyd-launch(8), policyd-runc(8), policyd-nri(8), landlock(7)",
+		see:     "policyctl(1), policyd.yaml(5), policyd-launch(8), policyd-runc(8), policyd-nri(8), landlock(7)",
 	},
 	{
 		name: "policyd.yaml", section: 5, what: "configuration of policyd",
@@ -46,7 +48,7 @@ var pages = []page{
 	},
 	{
 		name: "policyd-launch", section: 8, what: "become a program under a policy",
-		program: "policyd-launch", see: "policyd(8), policyctl-attach(1), policyd-runc(8), landlock(7)",
+		program: "policyd-launch", text: launchText, see: "policyd(8), policyctl-attach(1), policyd-runc(8), landlock(7)",
 	},
 	{
 		name: "policyd-runc", section: 8, what: "OCI runtime that puts containers under policies",
@@ -54,9 +56,23 @@ var pages = []page{
 	},
 	{
 		name: "policyd-nri", section: 8, what: "plugin of containerd and CRI-O that puts containers under policies",
-		program: "policyd-nri", see: "policyd(8), policyd-runc(8)",
+		program: "policyd-nri", documents: []string{"nri.md"}, see: "policyd(8), policyd-runc(8)",
 	},
 }
+
+const launchText = `
+# DESCRIPTION
+
+policyd-launch stands between policyd and programs that it does not start itself. It is put there by others and seldom called by hand: *supervise* by policyd where it cannot write cgroups, *exec* before the program of a
+container by policyd-runc and policyd-nri, *unit* before the program of a service by the drop-in that policyctl attach wrote.
+
+It reads the compiled profile, holds it against the digest it was given, puts every layer on itself, and becomes the program by execve(2). Process, streams, environment, credentials and what the service manager handed over stay. When
+anything of that fails it ends and the program is not started.
+
+# EXIT STATUS
+
+125 when the profile could not be put on, 126 when the program cannot be executed (also when the policy does not grant that), 127 when there is none; otherwise the program's own.
+`
 
 func main() {
 	programs := flag.String("programs", "bin", "folder of the built programs")
@@ -105,6 +121,7 @@ func (p *page) render(programs, version string, date time.Time) ([]byte, error) 
 		}
 		b.WriteString("# SYNOPSIS\n\n" + verbatim(help) + "\n")
 	}
+	b.WriteString(p.text)
 	for _, d := range p.documents {
 		text, err := os.ReadFile(filepath.Join("docs", d))
 		if err != nil {
