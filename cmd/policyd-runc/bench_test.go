@@ -100,11 +100,8 @@ func BenchmarkContainerStart(b *testing.B) {
 	if sup := landlock.Probe(); sup.State != landlock.Available {
 		testkernel.Skip(b, "Landlock", sup.Err.Error())
 	}
-	dir, err := os.MkdirTemp("/dev/shm", "policyd-bench-*")
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer os.RemoveAll(dir)
+	b.Setenv("TMPDIR", "/dev/shm")
+	dir := b.TempDir()
 	socket := startPolicyd(b, dir)
 	bin, err := programs()
 	if err != nil {
@@ -112,11 +109,7 @@ func BenchmarkContainerStart(b *testing.B) {
 	}
 	for _, name := range []string{"runc", "crun"} {
 		b.Run(name, func(b *testing.B) {
-			own, err := os.MkdirTemp(dir, name)
-			if err != nil {
-				b.Fatal(err)
-			}
-			e := newEngine(b, own, name, socket)
+			e := newEngine(b, b.TempDir(), name, socket)
 			if name == "crun" {
 				withoutHybrid(b)
 			}
