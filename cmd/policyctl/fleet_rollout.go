@@ -179,7 +179,7 @@ func (f *fleetApp) rollout(ctx context.Context, channel string, o *rolloutOption
 			return err
 		}
 	}
-	if p.Seq, err = f.nextSeq(ctx, now, o.seq); err != nil {
+	if p.Seq, err = f.nextSeq(ctx, channel, now, o.seq); err != nil {
 		return err
 	}
 	p.Rollout.ID = fmt.Sprintf("r%d-%s", p.Seq, p.Issued.Format("20060102T150405"))
@@ -192,9 +192,12 @@ func (f *fleetApp) newPointer(channel string, o *rolloutOptions) *fleet.Pointer 
 	return &fleet.Pointer{Fleet: f.Name, Channel: channel, Issued: issued, NotAfter: issued.Add(o.valid), By: whoAmI(), Message: o.message}
 }
 
+// mostToldSeq bounds what is believed of nodes: one that lies must not use up the numbers.
+const mostToldSeq = 1 << 62
+
 // nextSeq is above the pointer's number and above all that nodes have had: an
 // etcd restored from a backup knows an older pointer than they do.
-func (f *fleetApp) nextSeq(ctx context.Context, now *fleet.Pointer, given uint64) (uint64, error) {
+func (f *fleetApp) nextSeq(ctx context.Context, channel string, now *fleet.Pointer, given uint64) (uint64, error) {
 	highest := uint64(0)
 	if now != nil {
 		highest = now.Seq
@@ -204,7 +207,7 @@ func (f *fleetApp) nextSeq(ctx context.Context, now *fleet.Pointer, given uint64
 		return 0, err
 	}
 	for i := range nodes {
-		if st := nodes[i].Status; st != nil && now != nil && st.Channel == now.Channel && st.DesiredSeq < 1<<62 {
+		if st := nodes[i].Status; st != nil && st.Channel == channel && st.DesiredSeq < mostToldSeq {
 			highest = max(highest, st.DesiredSeq)
 		}
 	}
@@ -345,7 +348,7 @@ func newFleetRollback(f *fleetApp) *cobra.Command {
 				return err
 			}
 			p.Prev = p.Digest
-			if p.Seq, err = f.nextSeq(ctx, now, o.seq); err != nil {
+			if p.Seq, err = f.nextSeq(ctx, channel, now, o.seq); err != nil {
 				return err
 			}
 			p.Rollout = fleet.Rollout{ID: fmt.Sprintf("back%d-%s", p.Seq, p.Issued.Format("20060102T150405")), Percent: fleet.Full, Stages: []int{fleet.Full}, MaxFailed: fleet.Full}

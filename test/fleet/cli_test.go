@@ -62,7 +62,7 @@ func (c *ctl) want(code int, text string, args ...string) string {
 	return strings.TrimSpace(out)
 }
 
-// trust is that of the settings.
+// publisher writes into etcd past policyctl, with keys of its own.
 func (c *ctl) publisher(e *etcd) *publisher {
 	c.t.Helper()
 	return newPublisher(c.t, e.dial(c.t, nil))
