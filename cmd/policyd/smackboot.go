@@ -55,6 +55,11 @@ func loadAssigned(o *options, log *slog.Logger) (err error) {
 		return nil
 	}
 	st, err := store.Open(o.layout.Store(), store.Options{Timeout: time.Second, ReadOnly: true})
+	if errors.Is(err, errs.ErrStoreReadOnly) {
+		// Of an older schema: a newer policyd was installed and has not run yet. It is migrated as the daemon would.
+		log.Info("the store must be migrated first", "reason", err)
+		st, err = store.Open(o.layout.Store(), store.Options{Timeout: time.Second, KeepVersions: o.config.Store.KeepVersions})
+	}
 	switch {
 	case errors.Is(err, errs.ErrNotFound):
 		log.Info("no store, so no smack policy is assigned", "folder", o.layout.State)

@@ -95,7 +95,7 @@ var installed = map[string]string{
 	"systemd/user/*":              "/usr/lib/systemd/user",
 	"systemd/sysusers.d/*":        "/usr/lib/sysusers.d",
 	"systemd/tmpfiles.d/*":        "/usr/lib/tmpfiles.d",
-	"systemd/policyd.service.d/*": "/usr/share/doc/policyd",
+	"systemd/policyd.service.d/*": "/usr/share/policyd/systemd",
 	"systemd/policyd.catalog":     "/usr/lib/systemd/catalog",
 }
 

@@ -255,7 +255,7 @@ chmod 660 /run/policyd/policyd.sock
 rm /etc/systemd/system/policyd.service.d/tls.conf
 printf 'roles:\n  - {role: viewer, everyone: true}\n' >/etc/policyd/policyd.yaml
 policyctl kill --all $id
-cp /usr/share/doc/policyd/own-user.conf /etc/systemd/system/policyd.service.d/own-user.conf
+cp /usr/share/policyd/systemd/own-user.conf /etc/systemd/system/policyd.service.d/own-user.conf
 systemctl daemon-reload
 systemctl restart policyd.service || echo own
 step own.status policyctl status
