@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -341,4 +343,28 @@ func FuzzDecode(f *testing.F) {
 		}
 		r.file()
 	})
+}
+
+// A user's engine starts the runtime as root of a user namespace.
+func TestRootOfAUser(t *testing.T) {
+	const env = "POLICYD_TEST_ROOT_OF"
+	if os.Getenv(env) != "" {
+		fmt.Println("root:", RootOf("/usr/sbin/runc", ""))
+		return
+	}
+	for user, want := range map[string]string{"alice": "/run/user/7/runc", "root": "/run/runc", "": "/run/runc"} {
+		cmd := exec.Command(os.Args[0], "-test.run=^TestRootOfAUser$")
+		cmd.Env = append(os.Environ(), env+"=1", "XDG_RUNTIME_DIR=/run/user/7", "USER="+user)
+		cmd.SysProcAttr = &syscall.SysProcAttr{
+			Cloneflags:  syscall.CLONE_NEWUSER,
+			UidMappings: []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}, GidMappings: []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}},
+		}
+		out, err := cmd.CombinedOutput()
+		if cmd.Process == nil {
+			t.Skip("no user namespaces here:", err)
+		}
+		if err != nil || !strings.Contains(string(out), "root: "+want+"\n") {
+			t.Errorf("USER=%q: %v, %s, want %s", user, err, out, want)
+		}
+	}
 }
