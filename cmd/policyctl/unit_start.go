@@ -20,9 +20,10 @@ const startTimeout = 5 * time.Second
 func newUnitStart(a *app) *cobra.Command {
 	user := false
 	cmd := &cobra.Command{
-		Use:   "unit-start UNIT",
-		Short: "Bring the profile of an attached unit up to date; run by policyd-unit@.service",
-		Args:  exactly("UNIT"),
+		Use:     "unit-start UNIT",
+		Short:   "Bring the profile of an attached unit up to date; run by policyd-unit@.service",
+		Example: "  policyctl unit-start nginx.service",
+		Args:    exactly("UNIT"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.unitStart(cmd.Context(), user, args[0])
 		},
