@@ -65,7 +65,7 @@ func decode(b []byte) (*Answer, error) {
 	a := &Answer{}
 	var name string
 	var number uint64
-	err := fields(b, func(field uint64, text []byte, _ uint64) error {
+	err := fields(b, func(field uint64, text []byte) error {
 		switch field {
 		case responseProfile:
 			a.Profile = text
@@ -78,14 +78,15 @@ func decode(b []byte) (*Answer, error) {
 		case responseSmackError:
 			a.SmackError = string(text)
 		case responseVersion:
-			return fields(text, func(field uint64, text []byte, n uint64) error {
-				switch field {
-				case versionName:
+			return fields(text, func(field uint64, text []byte) error {
+				if field == versionName {
 					name = string(text)
-				case versionNumber:
-					number = n
 				}
 				return nil
+			}, func(field, n uint64) {
+				if field == versionNumber {
+					number = n
+				}
 			})
 		case responseMissing:
 			m, err := missing(text)
@@ -93,7 +94,7 @@ func decode(b []byte) (*Answer, error) {
 			return err
 		}
 		return nil
-	})
+	}, func(uint64, uint64) {})
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +105,7 @@ func decode(b []byte) (*Answer, error) {
 func missing(b []byte) (string, error) {
 	var layer, kind, right string
 	var abi uint64
-	err := fields(b, func(field uint64, text []byte, n uint64) error {
+	err := fields(b, func(field uint64, text []byte) error {
 		switch field {
 		case missingLayer:
 			layer = string(text)
@@ -112,54 +113,55 @@ func missing(b []byte) (string, error) {
 			kind = string(text)
 		case missingRight:
 			right = string(text)
-		case missingABI:
-			abi = n
 		}
 		return nil
+	}, func(field, n uint64) {
+		if field == missingABI {
+			abi = n
+		}
 	})
-	if kind == "smack" {
-		return fmt.Sprintf("Smack label %s (this kernel has no Smack)", right), err
-	}
 	return fmt.Sprintf("%s %s of layer %s (Landlock ABI %d)", kind, right, layer, abi), err
 }
 
-// fields gives each field of a message: what is in it, or its number.
-func fields(b []byte, f func(field uint64, text []byte, n uint64) error) error {
+// fields gives each field of a message by its type: texts and messages, and numbers. Those of other types are nothing
+// of ours, as protobuf has it for a field that is not of the type it should be.
+func fields(b []byte, text func(field uint64, v []byte) error, number func(field, v uint64)) error {
 	for len(b) > 0 {
 		tag, n := binary.Uvarint(b)
 		if n <= 0 || tag>>3 == 0 {
 			return broken("a field without a number")
 		}
 		b = b[n:]
-		var text []byte
-		var v uint64
+		skip := 0
 		switch tag & 7 {
-		case varint, bytesType:
-			if v, n = binary.Uvarint(b); n <= 0 {
+		case varint:
+			v, n := binary.Uvarint(b)
+			if n <= 0 {
 				return broken("a number that is cut off")
 			}
 			b = b[n:]
-			if tag&7 == bytesType {
-				if v > uint64(len(b)) {
-					return broken("field %d is cut off", tag>>3)
-				}
-				text, b, v = b[:v:v], b[v:], 0
-			}
-		case fixed64, fixed32:
-			size := 8
-			if tag&7 == fixed32 {
-				size = 4
-			}
-			if len(b) < size {
+			number(tag>>3, v)
+		case bytesType:
+			v, n := binary.Uvarint(b)
+			if n <= 0 || v > uint64(len(b)-n) {
 				return broken("field %d is cut off", tag>>3)
 			}
-			b = b[size:]
+			b = b[n:]
+			if err := text(tag>>3, b[:v:v]); err != nil {
+				return err
+			}
+			b = b[v:]
+		case fixed64:
+			skip = 8
+		case fixed32:
+			skip = 4
 		default:
 			return broken("field %d has type %d", tag>>3, tag&7)
 		}
-		if err := f(tag>>3, text, v); err != nil {
-			return err
+		if len(b) < skip {
+			return broken("field %d is cut off", tag>>3)
 		}
+		b = b[skip:]
 	}
 	return nil
 }
