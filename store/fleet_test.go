@@ -198,7 +198,8 @@ func TestActivationIsRefusedWhole(t *testing.T) {
 		"a document twice":                      {[]Put{policy("web", "two"), policy("web", "two")}, errs.ErrInvalid, nil},
 		"no digest":                             {[]Put{policy("web", "two")}, errs.ErrInvalid, func(a *Activation) { a.Digest = "" }},
 		"smackfs of a policy that is not there": {
-			[]Put{policy("web", "two"), smackPolicy("platform", "two")}, errs.ErrNotFound,
+			[]Put{policy("web", "two"), smackPolicy("platform", "two")},
+			errs.ErrNotFound,
 			func(a *Activation) { a.Smack = &apiv1.SmackState{Policy: "other", Version: 1} },
 		},
 	} {

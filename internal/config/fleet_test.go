@@ -58,7 +58,7 @@ func TestBadFleet(t *testing.T) {
 		"name: p, endpoints: [\"http://localhost:1\"], contentKeys: {keys: [" + testContentKey + "]}":                                                              "fleet.rolloutKeys",
 		"name: p, endpoints: [\"http://localhost:1\"], contentKeys: {threshold: 2, keys: [" + testContentKey + "]}, rolloutKeys: {keys: [" + testRolloutKey + "]}": "fleet.contentKeys.threshold",
 		"name: p, endpoints: [\"http://localhost:1\"], contentKeys: {threshold: 0, keys: [" + testContentKey + "]}, rolloutKeys: {keys: [" + testRolloutKey + "]}": "fleet.contentKeys.threshold",
-		"name: p, endpoint: [], " + keys:                                                                                                                           "unknown key",
+		"name: p, endpoint: [], " + keys: "unknown key",
 	} {
 		if _, err := Parse("c.yaml", []byte("fleet: {"+text+"}\n"), 0); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want %q", text, err, want)

@@ -39,8 +39,11 @@ func TestPartition(t *testing.T) {
 	t.Cleanup(func() { _ = ip(t, "netns", "del", space) })
 	for _, args := range [][]string{
 		{"link", "add", near, "type", "veth", "peer", "name", far, "netns", space},
-		{"addr", "add", here + "/24", "dev", near}, {"link", "set", near, "up"},
-		{"-n", space, "addr", "add", there + "/24", "dev", far}, {"-n", space, "link", "set", far, "up"}, {"-n", space, "link", "set", "lo", "up"},
+		{"addr", "add", here + "/24", "dev", near},
+		{"link", "set", near, "up"},
+		{"-n", space, "addr", "add", there + "/24", "dev", far},
+		{"-n", space, "link", "set", far, "up"},
+		{"-n", space, "link", "set", "lo", "up"},
 	} {
 		if err := ip(t, args...); err != nil {
 			t.Fatal(err)

@@ -101,8 +101,15 @@ func (t *Timing) fill() {
 		of  *time.Duration
 		val time.Duration
 	}{
-		{&t.Request, 10 * time.Second}, {&t.Relist, 20 * time.Minute}, {&t.Progress, 30 * time.Second}, {&t.Lease, time.Minute},
-		{&t.Report, 4 * time.Minute}, {&t.Look, 30 * time.Second}, {&t.Backoff, time.Second}, {&t.BackoffMost, time.Minute}, {&t.Spread, time.Second},
+		{&t.Request, 10 * time.Second},
+		{&t.Relist, 20 * time.Minute},
+		{&t.Progress, 30 * time.Second},
+		{&t.Lease, time.Minute},
+		{&t.Report, 4 * time.Minute},
+		{&t.Look, 30 * time.Second},
+		{&t.Backoff, time.Second},
+		{&t.BackoffMost, time.Minute},
+		{&t.Spread, time.Second},
 	} {
 		if *d.of == 0 {
 			*d.of = d.val
