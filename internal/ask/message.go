@@ -120,6 +120,9 @@ func missing(b []byte) (string, error) {
 			abi = n
 		}
 	})
+	if kind == "smack" {
+		return fmt.Sprintf("Smack label %s (this kernel has no Smack)", right), err
+	}
 	return fmt.Sprintf("%s %s of layer %s (Landlock ABI %d)", kind, right, layer, abi), err
 }
 
