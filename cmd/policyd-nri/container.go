@@ -104,8 +104,10 @@ func (d *described) adjust(e oci.Edit) (*api.ContainerAdjustment, error) {
 		return nil, err
 	}
 	a := &api.ContainerAdjustment{}
-	// Unlike SetArgs it does not fail when a plugin has changed the arguments before; they are part of these.
-	a.UpdateArgs(after.Process.Args)
+	// The program's own stay as they are: JSON has no bytes that are no UTF-8. Unlike SetArgs it does not fail when a
+	// plugin has changed the arguments before; they are part of these.
+	own := d.before.Process.Args
+	a.UpdateArgs(slices.Concat(after.Process.Args[:len(after.Process.Args)-len(own)], own))
 	for _, m := range after.Mounts[len(d.before.Mounts):] {
 		a.AddMount(&api.Mount{Destination: m.Destination, Type: m.Type, Source: m.Source, Options: m.Options})
 	}
