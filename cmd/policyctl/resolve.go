@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	apiv1 "policyd.dev/policyd/api/policyd/v1"
+	"policyd.dev/policyd/enforce/oci"
 	"policyd.dev/policyd/internal/cli"
 )
 
@@ -26,8 +27,8 @@ func newResolve(a *app) *cobra.Command {
 			"said is not known, and a Binding that selects on it does not match. It lists every Binding that\n" +
 			"matches, the one that decides first, and behind each other one the rule by which it lost.\n" +
 			"Where none matches, policyd's configuration decides (bindings.unmatched): nothing, or one policy.\n" +
-			"Bindings that one thing alone keeps from matching are told too, and what that is. Annotations\n" +
-			"policyd.dev/param.NAME count as values of the policy's parameters.\n\n" +
+			"Bindings that one thing alone keeps from matching are told too (-o wide: in the table), and what that\n" +
+			"is. Annotations policyd.dev/param.NAME count as values of the policy's parameters.\n\n" +
 			"Exit code 0: it gets a policy, 1: nothing matches and it gets none, 2: no answer (wrong usage, the\n" +
 			"policy that is named is not there).",
 		Example: "  policyctl resolve --image docker.io/library/nginx:1.29 --namespace edge\n" +
@@ -42,6 +43,9 @@ func newResolve(a *app) *cobra.Command {
 			}
 			if w.Annotations, err = pairs("--annotation", annotations); err != nil {
 				return err
+			}
+			if ref := w.Annotations[oci.AnnotationProfile]; ref != "" {
+				a.note("policyd-runc and policyd-nri follow annotation %s themselves and give %s, unless their configuration says select: bindings", oci.AnnotationProfile, ref)
 			}
 			if w.Labels, err = pairs("--label", labels); err != nil {
 				return err
@@ -114,12 +118,15 @@ func (a *app) resolved(form cli.Format, res *apiv1.ResolveResponse) error {
 	} else if len(res.GetMatches()) == 0 {
 		a.note("no Binding matches: policyd's configuration (bindings.unmatched) names the policy")
 	}
-	defer func() {
-		for _, m := range res.GetNear() {
-			a.note("nearly: binding %s@%d (%s): %s: %s", m.GetName(), m.GetVersion(), m.GetPolicy(), m.GetRule(), m.GetReason())
-		}
-	}()
-	if len(res.GetMatches()) == 0 {
+	nearly := func(m *apiv1.NearMiss) string { return fmt.Sprintf("%s@%d", m.GetName(), m.GetVersion()) }
+	if form != cli.Wide {
+		defer func() {
+			for _, m := range res.GetNear() {
+				a.note("nearly: binding %s (%s): %s: %s", nearly(m), m.GetPolicy(), m.GetRule(), m.GetReason())
+			}
+		}()
+	}
+	if len(res.GetMatches()) == 0 && (form != cli.Wide || len(res.GetNear()) == 0) {
 		return nil
 	}
 	rows := cli.NewRows(a.out, "BINDING", "POLICY", "RULE", "WHY")
@@ -129,6 +136,11 @@ func (a *app) resolved(form cli.Format, res *apiv1.ResolveResponse) error {
 			why = "decides"
 		}
 		rows.Add(fmt.Sprintf("%s@%d", m.GetName(), m.GetVersion()), m.GetPolicy(), rule, why)
+	}
+	if form == cli.Wide {
+		for _, m := range res.GetNear() {
+			rows.Add(nearly(m), m.GetPolicy(), m.GetRule(), "does not match: "+m.GetReason())
+		}
 	}
 	return rows.Flush()
 }
