@@ -72,14 +72,16 @@ func ReadConfig(text []byte) (*Config, error) {
 	if _, err := wholeText(text); err != nil {
 		return nil, err
 	}
-	text, err := undo(text)
-	if err != nil {
-		return nil, err
-	}
-	c := &Config{text: text}
 	a, err := annotations(text)
 	if err != nil {
 		return nil, err
+	}
+	c := &Config{}
+	if c.text, err = undo(text, a); err != nil {
+		return nil, err
+	}
+	for _, key := range []string{AnnotationApplied, AnnotationVersion, AnnotationSmack} {
+		delete(a, key)
 	}
 	// Of containerd and of CRI-O.
 	c.Annotations = a
@@ -124,8 +126,11 @@ func (c *Config) Text() []byte { return c.text }
 // Edited gives the config.json of a container that runs under the profile.
 func (c *Config) Edited(e Edit) ([]byte, error) {
 	b := c.text
-	root := span{end: len(b)}
-	process, ok, err := member(b, root, "process")
+	root, err := children(b, span{end: len(b)}, '{')
+	if err != nil {
+		return nil, err
+	}
+	process, ok, err := pick(b, root, "process")
 	if err != nil {
 		return nil, err
 	}
@@ -171,8 +176,8 @@ func annotations(b []byte) (map[string]string, error) {
 	return a, nil
 }
 
-func addMounts(b []byte, root span, e Edit) (change, error) {
-	at, ok, err := member(b, root, "mounts")
+func addMounts(b []byte, root []span, e Edit) (change, error) {
+	at, ok, err := pick(b, root, "mounts")
 	if err != nil {
 		return change{}, err
 	}
@@ -212,8 +217,8 @@ func mountText(dest, source string) string {
 	return `{"destination":` + quote(dest) + `,"type":"bind","source":` + quote(source) + `,"options":["bind","ro","nosuid","nodev"]}`
 }
 
-func addAnnotations(b []byte, root span, e Edit) (change, error) {
-	at, ok, err := member(b, root, "annotations")
+func addAnnotations(b []byte, root []span, e Edit) (change, error) {
+	at, ok, err := pick(b, root, "annotations")
 	if err != nil {
 		return change{}, err
 	}
@@ -235,22 +240,14 @@ func addAnnotations(b []byte, root span, e Edit) (change, error) {
 		return change{at.start, at.end, "{" + text + "}"}, nil
 	}
 	// There is a process, so there is a member before.
-	all, err := children(b, root, '{')
-	if err != nil {
-		return change{}, err
-	}
-	end := all[len(all)-1].end
+	end := root[len(root)-1].end
 	return change{end, end, `,"annotations":{` + text + "}"}, nil
 }
 
 // undo takes an edit out, whatever has written the text since. A text that says
 // it was edited and is not is refused: whoever may set annotations could
 // otherwise have a container left as it is.
-func undo(b []byte) ([]byte, error) {
-	a, err := annotations(b)
-	if err != nil {
-		return nil, err
-	}
+func undo(b []byte, a map[string]string) ([]byte, error) {
 	digest, ok := a[AnnotationApplied]
 	for _, key := range []string{AnnotationVersion, AnnotationSmack} {
 		if _, alone := a[key]; !ok && alone {

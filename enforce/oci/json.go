@@ -107,6 +107,11 @@ func member(b []byte, at span, name string) (span, bool, error) {
 	if err != nil {
 		return span{}, false, err
 	}
+	return pick(b, all, name)
+}
+
+// pick is member for an object whose members are known.
+func pick(b []byte, all []span, name string) (span, bool, error) {
 	var found span
 	for _, s := range all {
 		if !strings.EqualFold(s.key, name) {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -216,9 +217,13 @@ func FuzzConfig(f *testing.F) {
 		if err != nil || !bytes.Equal(again, got) {
 			t.Fatalf("edited again: %v\n%s\n%s", err, again, got)
 		}
-		undone, err := undo(got)
+		back, err := ReadConfig(got)
 		if err != nil {
 			t.Fatal(err)
+		}
+		undone := back.Text()
+		if !maps.Equal(back.Annotations, c.Annotations) {
+			t.Fatalf("annotations %q, and %q after the edit was taken out", c.Annotations, back.Annotations)
 		}
 		before, after, full := decode(t, c.Text()), decode(t, undone), decode(t, got)
 		if before["annotations"] == nil {
