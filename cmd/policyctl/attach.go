@@ -321,7 +321,7 @@ func (a *app) restartUnit(ctx context.Context, m *units.Manager, p *units.Place,
 	if err != nil || d == nil {
 		return errors.Join(fmt.Errorf("%s is not attached any more", u.Unit), err)
 	}
-	if _, _, err := a.upToDate(ctx, p, d); err != nil {
+	if _, err := a.upToDate(ctx, p, d); err != nil {
 		return fmt.Errorf("%s is not restarted: %w", u.Unit, err)
 	}
 	return m.Restart(ctx, u.Unit)

@@ -126,13 +126,9 @@ func (a *app) listUnits(ctx context.Context, user bool) ([]attachedUnit, error) 
 				names = []string{d.Unit}
 			}
 		}
-		newest, known := a.newest(ctx, d)
+		newest, err := a.newest(ctx, d)
 		for _, name := range names {
-			u, err := a.lookAt(ctx, m, p, d, name, newest, known)
-			if err != nil {
-				return nil, err
-			}
-			list = append(list, *u)
+			list = append(list, *lookAt(ctx, m, p, d, name, newest, err))
 		}
 	}
 	return list, nil
@@ -143,14 +139,16 @@ func (a *app) newest(ctx context.Context, d *units.Present) (*compiled, error) {
 	if d.Changed != nil {
 		return nil, units.ErrChangedByHand
 	}
-	c, err := a.fetch(ctx, d.Policy, d.Set, asWritten, false)
+	c, err := a.fetchFor(ctx, d, false)
 	if err != nil && cli.ExitCode(err) == cli.ExitUnreachable {
 		return nil, errors.New("policyd does not answer")
 	}
 	return c, err
 }
 
-func (a *app) lookAt(ctx context.Context, m *units.Manager, p *units.Place, d *units.Present, name string, newest *compiled, err error) (*attachedUnit, error) {
+// lookAt makes the row of a unit, or of an instance of it. err is why it is not known
+// what is newest.
+func lookAt(ctx context.Context, m *units.Manager, p *units.Place, d *units.Present, name string, newest *compiled, err error) *attachedUnit {
 	u := &attachedUnit{Unit: name, Policy: d.Policy, Set: d.Set, DropIn: d.Path, attached: d.Unit}
 	if u.Set == nil {
 		u.Set = map[string]string{}
@@ -194,5 +192,5 @@ func (a *app) lookAt(ctx context.Context, m *units.Manager, p *units.Place, d *u
 		}
 	}
 	u.Problem = strings.Join(problems, "; ")
-	return u, nil
+	return u
 }

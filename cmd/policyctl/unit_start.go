@@ -53,7 +53,7 @@ func (a *app) unitStart(ctx context.Context, user bool, name string) error {
 	if a.timeout == 0 {
 		a.timeout = startTimeout
 	}
-	have, _, err := a.upToDate(ctx, p, d)
+	have, err := a.upToDate(ctx, p, d)
 	if err != nil && have != nil {
 		err = fmt.Errorf("%s is started under %s, as last time: %w", name, have.Policy, err)
 	}
@@ -61,39 +61,48 @@ func (a *app) unitStart(ctx context.Context, user bool, name string) error {
 }
 
 // upToDate writes the profile when it is another now. It gives the one that was there,
-// nil for none, and the one that is.
-func (a *app) upToDate(ctx context.Context, p *units.Place, d *units.Present) (have, now *unit.Record, err error) {
+// nil for none.
+func (a *app) upToDate(ctx context.Context, p *units.Place, d *units.Present) (have *unit.Record, err error) {
 	have = a.profileOf(p, d)
 	if d.Changed != nil {
-		return have, have, d.Changed
+		return have, d.Changed
 	}
-	if d.Socket != "" {
-		if a.client != nil {
-			a.client.Close()
-		}
-		a.client, a.socket = nil, d.Socket
-	}
-	c, err := a.fetch(ctx, d.Policy, d.Set, asWritten, true)
+	c, err := a.fetchFor(ctx, d, true)
 	if err != nil {
-		return have, have, err
+		return have, err
 	}
 	release, err := p.Lock()
 	if err != nil {
-		return have, have, err
+		return have, err
 	}
 	defer release()
 	have = a.profileOf(p, d) // another instance may have been quicker
 	r := recordOf(d.Unit, c)
 	switch {
 	case r.SmackLabel != d.Label:
-		return have, have, fmt.Errorf("%s wants the Smack label %q: `policyctl attach %s %s` writes a drop-in for it", r.Policy, r.SmackLabel, d.Unit, d.Policy)
+		return have, fmt.Errorf("%s wants the Smack label %q: `policyctl attach %s %s` writes a drop-in for it", r.Policy, r.SmackLabel, d.Unit, d.Policy)
 	case have != nil && have.Policy == r.Policy && have.ProfileDigest == r.ProfileDigest:
-		return have, have, nil
+		return have, nil
 	}
 	if err := p.WriteProfile(r, d.Runtime); err != nil {
-		return have, have, err
+		return have, err
 	}
-	return have, r, nil
+	return have, nil
+}
+
+// fetchFor asks the policyd that a unit was attached by.
+func (a *app) fetchFor(ctx context.Context, d *units.Present, process bool) (*compiled, error) {
+	if d.Socket != "" {
+		client, socket := a.client, a.socket
+		a.client, a.socket = nil, d.Socket
+		defer func() {
+			if a.client != nil {
+				a.client.Close()
+			}
+			a.client, a.socket = client, socket
+		}()
+	}
+	return a.fetch(ctx, d.Policy, d.Set, asWritten, process)
 }
 
 // profileOf reads the profile that is there; nil when there is none that can be used.

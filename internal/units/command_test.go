@@ -48,8 +48,10 @@ func TestParseFile(t *testing.T) {
 	text := "\ufeff# c\n[Unit]\nDescription=x \\\n# in between\n  y\n[Service]\nExecStart = /bin/a \\\\\nExecStart=/bin/b 1 \\\n  2 \\\n; c\n 3\nnonsense\nExecStart=/bin/c \\"
 	got, err := ParseFile("f", text)
 	want := []Setting{
-		{"Unit", "Description", "x    y", "f", 3}, {"Service", "ExecStart", `/bin/a \\`, "f", 7},
-		{"Service", "ExecStart", "/bin/b 1    2   3", "f", 8}, {"Service", "ExecStart", "/bin/c", "f", 13},
+		{"Unit", "Description", "x    y", "f", 3},
+		{"Service", "ExecStart", `/bin/a \\`, "f", 7},
+		{"Service", "ExecStart", "/bin/b 1    2   3", "f", 8},
+		{"Service", "ExecStart", "/bin/c", "f", 13},
 	}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%v, %v; want %v", got, err, want)

@@ -72,10 +72,10 @@ func TestDropIns(t *testing.T) {
 		}
 		golden := filepath.Join("testdata", strings.ReplaceAll(tc.name, `\`, "_")+".conf")
 		if *update {
-			if err := os.MkdirAll("testdata", 0o755); err == nil {
-				err = os.WriteFile(golden, []byte(text), 0o644)
+			if err := os.MkdirAll("testdata", 0o755); err != nil {
+				t.Fatal(err)
 			}
-			if err != nil {
+			if err := os.WriteFile(golden, []byte(text), 0o644); err != nil {
 				t.Fatal(err)
 			}
 		}
