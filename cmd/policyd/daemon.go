@@ -126,7 +126,7 @@ func serve(o *options, stderr io.Writer) (err error) {
 		return err
 	}
 	defer closeMetrics()
-	stopFleet, err := startFleet(o.config.Fleet, fleetParts{store: st, smack: host, boxes: boxes, support: sup, server: srv, log: log})
+	stopFleet, err := startFleet(o.config.Fleet, fleetParts{store: st, smack: host, boxes: boxes, support: sup, server: srv, log: log, metrics: counted})
 	if err != nil {
 		for _, l := range listeners {
 			l.Close()

@@ -21,6 +21,7 @@ import (
 	"policyd.dev/policyd/internal/fleet/controller"
 	"policyd.dev/policyd/internal/fleet/host"
 	"policyd.dev/policyd/internal/fleet/kv"
+	"policyd.dev/policyd/internal/metrics"
 	"policyd.dev/policyd/internal/sandbox"
 	"policyd.dev/policyd/internal/server"
 	"policyd.dev/policyd/internal/smackhost"
@@ -36,6 +37,7 @@ type fleetParts struct {
 	support landlock.Support
 	server  *server.Server
 	log     *slog.Logger
+	metrics *metrics.Metrics // nil: nobody asks
 }
 
 // startFleet begins to follow the channel that the configuration names. What was in force last is so already; nothing here
@@ -122,6 +124,7 @@ func controlFleet(ctx context.Context, c *config.Fleet, node string, trust fleet
 			if d.Action != controller.Halt {
 				return // the controller has logged it
 			}
+			p.metrics.RolloutHalted()
 			e := &apiv1.Event{
 				Type: store.EventFleetHalt, Actor: "fleet-controller:" + node, Subject: channel, Message: d.Why, Attributes: map[string]string{"fleet": c.Name},
 			}

@@ -62,6 +62,7 @@ func New() *Metrics {
 		}
 	}
 	m.counters[startsDegraded].WithLabelValues()
+	m.counters[fleetHalts].WithLabelValues()
 	m.times[startDuration].WithLabelValues()
 	m.times[compileTime].WithLabelValues()
 	return m
@@ -80,6 +81,13 @@ func (m *Metrics) Profile(from string, took time.Duration) {
 	m.counters[profileFrom].WithLabelValues(from).Inc()
 	if from == FromCompiler {
 		m.times[compileTime].WithLabelValues().Observe(took.Seconds())
+	}
+}
+
+// RolloutHalted counts a rollout of the fleet that this host has halted.
+func (m *Metrics) RolloutHalted() {
+	if m != nil {
+		m.counters[fleetHalts].WithLabelValues().Inc()
 	}
 }
 

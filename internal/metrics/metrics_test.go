@@ -143,8 +143,10 @@ func TestStateAndReload(t *testing.T) {
 		return State{
 			Ready: true, LandlockABI: 7, Sandboxes: &SandboxState{Alive: 3, Degraded: 2, Outdated: 1},
 			Store: &StoreState{Documents: map[string]uint64{"Binding": 4}, Versions: 9, LogEntries: 10, SizeBytes: 11, FreeBytes: 12, CommittedWrites: 13},
+			Fleet: &FleetState{State: "Stale", Connected: true, Desired: 8, Loaded: 7, Expiry: time.Unix(1000, 0)},
 		}
 	})
+	m.RolloutHalted()
 	m.Reloaded(nil)
 	m.Reloaded(errors.New("a mistake"))
 	m.Profile(FromCompiler, time.Millisecond)
@@ -154,6 +156,8 @@ func TestStateAndReload(t *testing.T) {
 		"policyd_ready 1", "policyd_landlock_abi 7", "policyd_sandboxes 3", "policyd_sandboxes_degraded 2", "policyd_sandboxes_outdated 1",
 		`policyd_store_documents{kind="Binding"} 4`, "policyd_store_versions 9", "policyd_store_log_entries 10",
 		"policyd_store_size_bytes 11", "policyd_store_free_bytes 12", "policyd_store_commits_total 13",
+		`policyd_fleet_state{state="Stale"} 1`, `policyd_fleet_state{state="Loaded"} 0`, "policyd_fleet_connected 1", "policyd_fleet_desired_sequence 8",
+		"policyd_fleet_loaded_sequence 7", "policyd_fleet_expiry_timestamp_seconds 1000", "policyd_fleet_rollout_halts_total 1",
 		`policyd_state_readable{part="store"} 1`, `policyd_state_readable{part="smack"} 0`,
 		`policyd_config_reloads_total{result="ok"} 1`, `policyd_config_reloads_total{result="error"} 1`, "policyd_config_last_reload_successful 0",
 		`policyd_profiles_total{from="compiler"} 1`, `policyd_profiles_total{from="memory"} 1`, "policyd_compile_duration_seconds_count 1",
@@ -167,6 +171,7 @@ func TestNobodyAsks(t *testing.T) {
 	var m *Metrics
 	m.Reloaded(nil)
 	m.Profile(FromStore, 0)
+	m.RolloutHalted()
 	m.Read(nil)
 	if got, err := m.Unary(t.Context(), nil, &grpc.UnaryServerInfo{}, func(context.Context, any) (any, error) { return 1, nil }); got != 1 || err != nil {
 		t.Error(got, err)

@@ -17,6 +17,16 @@ type State struct {
 	Store       *StoreState
 	Sandboxes   *SandboxState
 	Smack       *SmackState
+	// Fleet is nil at a host that follows none.
+	Fleet *FleetState
+}
+
+// FleetState is where this node stands in its fleet.
+type FleetState struct {
+	State           string // of fleetStates
+	Connected       bool
+	Desired, Loaded uint64
+	Expiry          time.Time // zero: not known
 }
 
 // StoreState is the store's.
@@ -34,6 +44,9 @@ type SmackState struct {
 	Available, Loaded, Failed         bool
 	Drift, Own, Rules, Labels, Budget uint64
 }
+
+// fleetStates are internal/fleet's.
+var fleetStates = []string{"Pending", "Compiling", "Loaded", "Degraded", "Failed", "Stale", "Skipped", "Halted"}
 
 // stateTimeout bounds what a scrape waits for: somebody may be loading a large policy.
 const stateTimeout = 5 * time.Second
@@ -56,6 +69,7 @@ func newStateCollector() *stateCollector {
 	for _, name := range []string{
 		ready, sandboxes, degraded, outdated, documents, versions, logEntries, storeSize, storeFree, storeCommits,
 		landlockABI, smackAvailable, smackLoaded, smackFailed, smackDrift, smackRules, smackLabels, smackBudget, readable,
+		fleetState, fleetConnected, fleetDesired, fleetLoaded, fleetExpiry,
 	} {
 		c.desc[name] = defined(name).desc()
 	}
@@ -116,6 +130,17 @@ func (c *stateCollector) Collect(out chan<- prometheus.Metric) {
 		put(smackRules, float64(s.Rules-min(s.Own, s.Rules)), byOthers)
 		put(smackLabels, float64(s.Labels))
 		put(smackBudget, float64(s.Budget))
+	}
+	if s := st.Fleet; s != nil {
+		for _, state := range fleetStates {
+			put(fleetState, number(state == s.State), state)
+		}
+		put(fleetConnected, number(s.Connected))
+		put(fleetDesired, float64(s.Desired))
+		put(fleetLoaded, float64(s.Loaded))
+		if !s.Expiry.IsZero() {
+			put(fleetExpiry, float64(s.Expiry.Unix()))
+		}
 	}
 }
 

@@ -61,6 +61,12 @@ const (
 	smackRules     = "policyd_smack_rules"
 	smackLabels    = "policyd_smack_labels"
 	smackBudget    = "policyd_smack_label_budget"
+	fleetState     = "policyd_fleet_state"
+	fleetConnected = "policyd_fleet_connected"
+	fleetDesired   = "policyd_fleet_desired_sequence"
+	fleetLoaded    = "policyd_fleet_loaded_sequence"
+	fleetExpiry    = "policyd_fleet_expiry_timestamp_seconds"
+	fleetHalts     = "policyd_fleet_rollout_halts_total"
 	readable       = "policyd_state_readable"
 	reloads        = "policyd_config_reloads_total"
 	reloadOK       = "policyd_config_last_reload_successful"
@@ -135,6 +141,13 @@ var table = []Definition{
 	{Name: smackRules, Kind: Gauge, Help: "Rules in the kernel.", Labels: []Label{{"owner", "`policyd` or `others`"}}},
 	{Name: smackLabels, Kind: Gauge, Help: "Labels the kernel knows, which it never frees."},
 	{Name: smackBudget, Kind: Gauge, Help: "From how many labels on policyd warns."},
+
+	{Name: fleetState, Kind: Gauge, Help: "1 for the state of this node in its fleet, 0 for the others; none of a host that follows no fleet.", Labels: []Label{{"state", "`Pending`, `Compiling`, `Loaded`, `Degraded`, `Failed`, `Stale`, `Skipped`, `Halted`"}}},
+	{Name: fleetConnected, Kind: Gauge, Help: "1 while etcd answers. What is in force stays without it."},
+	{Name: fleetDesired, Kind: Gauge, Help: "Sequence number of the newest pointer of the channel that was accepted."},
+	{Name: fleetLoaded, Kind: Gauge, Help: "The newest one whose bundle for this node is in force."},
+	{Name: fleetExpiry, Kind: Gauge, Help: "When the pointer's time is up, Unix time; then the node calls itself Stale and goes on."},
+	{Name: fleetHalts, Kind: Counter, Help: "Rollouts that this host, elected to carry them on, has halted: more nodes failed than may. Only a person takes a halt away."},
 
 	{Name: readable, Kind: Gauge, Help: "0 when a part of the state could not be read for this scrape; its metrics are then left out.", Labels: []Label{{"part", "`store`, `sandboxes`, `smack`"}}},
 	{Name: reloads, Kind: Counter, Help: "Reloads of the configuration.", Labels: []Label{{"result", "`ok`, or `error`: nothing was changed"}}},

@@ -68,5 +68,13 @@ func (s *Server) state(ctx context.Context) metrics.State {
 			Labels: uint64(h.GetLabels()), Budget: uint64(h.GetLabelBudget()),
 		}
 	}
+	if f := s.fleetStatus(); f != nil {
+		st.Fleet = &metrics.FleetState{
+			State: f.GetState(), Connected: f.GetConnected(), Desired: f.GetDesiredSeq(), Loaded: f.GetLoadedSeq(),
+		}
+		if t := f.GetNotAfter(); t != nil {
+			st.Fleet.Expiry = t.AsTime()
+		}
+	}
 	return st
 }

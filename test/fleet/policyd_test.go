@@ -2,9 +2,13 @@ package fleettest
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -53,8 +57,8 @@ func newDaemon(t *testing.T, p *publisher, name string, more ...string) *daemon 
 		t.Fatal(err)
 	}
 	d := &daemon{t: t, dir: dir, name: name, programs: programs(t), out: &lockedBuffer{}, config: filepath.Join(dir, "policyd.yaml")}
-	text := fmt.Sprintf("log: {format: text, level: info}\nfleet:\n  name: %s\n  node: %s\n  endpoints: [\"%s\"]\n  channel: stable\n  contentKeys: {keys: [\"%s\"]}\n  rolloutKeys: {keys: [\"%s\"]}\n",
-		fleetName, name, strings.Join(p.store.Client.Endpoints(), `", "`), p.content.verifier, p.rollout.verifier)
+	text := fmt.Sprintf("log: {format: text, level: info}\nmetrics: {listen: \"unix://%s/metrics.sock\"}\nfleet:\n  name: %s\n  node: %s\n  endpoints: [\"%s\"]\n  channel: stable\n  contentKeys: {keys: [\"%s\"]}\n  rolloutKeys: {keys: [\"%s\"]}\n",
+		dir, fleetName, name, strings.Join(p.store.Client.Endpoints(), `", "`), p.content.verifier, p.rollout.verifier)
 	for _, line := range more {
 		text += "  " + line + "\n"
 	}
@@ -102,6 +106,24 @@ func (d *daemon) ctl(args ...string) (string, error) {
 	cmd.Env = append(os.Environ(), "POLICYD_SOCKET=unix://"+filepath.Join(d.dir, "state", "run", "policyd.sock"))
 	out, err := cmd.CombinedOutput()
 	return string(out), err
+}
+
+// metrics are the node's.
+func (d *daemon) metrics() string {
+	d.t.Helper()
+	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(d.dir, "metrics.sock"))
+	}}}
+	r, err := client.Get("http://policyd/metrics")
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer r.Body.Close()
+	b, err := io.ReadAll(r.Body)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return string(b)
 }
 
 // status is the fleet's part of policyctl status.
@@ -155,6 +177,11 @@ func TestPolicyd(t *testing.T) {
 	}
 	if out, err := d.ctl("status"); err != nil || !strings.Contains(out, "prod, node node-1, stable: Loaded") {
 		t.Errorf("status: %v\n%s", err, out)
+	}
+	for _, want := range []string{`policyd_fleet_state{state="Loaded"} 1`, "policyd_fleet_connected 1", "policyd_fleet_loaded_sequence 1"} {
+		if text := d.metrics(); !strings.Contains(text, want+"\n") {
+			t.Errorf("metrics lack %s:\n%s", want, text)
+		}
 	}
 	own := writeFile(t, "web.yaml", []byte(webPolicy("web", "/")))
 	for _, args := range [][]string{
