@@ -6,6 +6,7 @@
 #   OUT                 folder of the packages; default: dist
 #   PROGRAMS            folder with programs that are built already; default: they are built
 #   TOOLS               programs that run here, which are asked for pages and completions; default: PROGRAMS, or built
+#   COMPRESSION         of the Debian package: gzip, or none, as tests want it
 #   GOARCH              of the programs
 #
 # The same commit gives the same bytes, whoever makes them and when.
@@ -93,7 +94,9 @@ settle() {
 
 nfpm() { # KIND
   settle
-  tool nfpm package --config deploy/package/nfpm.yaml --packager "$1" --target "$OUT/" >/dev/null
+  # nfpm fills in variables in some values alone.
+  sed "/^deb:/,/^rpm:/s/compression: .*/compression: ${COMPRESSION:-gzip}/" deploy/package/nfpm.yaml >"$work/nfpm.yaml"
+  tool nfpm package --config "$work/nfpm.yaml" --packager "$1" --target "$OUT/" >/dev/null
 }
 
 package_tarball() {
