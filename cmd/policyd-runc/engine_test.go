@@ -174,6 +174,11 @@ func (e *engine) bundle(annotation string, change func(spec map[string]any), arg
 			e.t.Fatal(err)
 		}
 	}
+	for _, place := range []string{"proc", "dev", "sys"} { // in a user namespace nobody may make them
+		if err := os.Mkdir(filepath.Join(e.dir, name, "rootfs", place), 0o755); err != nil {
+			e.t.Fatal(err)
+		}
+	}
 	e.put(name+"/rootfs/secret", "told\n", 0o644)
 	e.put(name+"/rootfs/data/open", "open\n", 0o644)
 	text, err := os.ReadFile("../../enforce/oci/testdata/runc-spec.json")

@@ -190,6 +190,13 @@ func TestProfileFileMadeAnew(t *testing.T) {
 			t.Errorf("%q: %q, %v", content, got, err)
 		}
 	}
+	h.put("runc.yaml", strings.Replace(h.read("runc.yaml"), h.path("run/containers"), h.path("deep/run/containers"), 1), 0o644)
+	h.start(h.path("root"), "one")
+	for path, want := range map[string]os.FileMode{"deep": 0o755, "deep/run": 0o700, "deep/run/profiles": 0o700, "deep/run/containers": 0o700} {
+		if st, err := os.Stat(h.path(path)); err != nil || st.Mode().Perm() != want {
+			t.Errorf("%s: %v, %v", path, st.Mode(), err)
+		}
+	}
 	if st, err := os.Stat(file); err != nil || st.Mode() != 0o444 {
 		t.Errorf("%v, %v: a container's user must read it", st.Mode(), err)
 	}

@@ -99,7 +99,7 @@ func (s *settings) place(k *known, encoded []byte) (lock *os.File, err error) {
 	name := filepath.Join(s.profiles(), ".lock")
 	lock, err = os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
 	if errors.Is(err, os.ErrNotExist) {
-		if err = os.MkdirAll(s.profiles(), 0o700); err == nil {
+		if err = s.makeFolders(); err == nil {
 			lock, err = os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
 		}
 	}
@@ -117,6 +117,11 @@ func (s *settings) place(k *known, encoded []byte) (lock *os.File, err error) {
 		return nil, err
 	}
 	return lock, nil
+}
+
+// makeFolders leaves policyd's runtime folder, where its socket will be, to everybody.
+func (s *settings) makeFolders() error {
+	return errors.Join(os.MkdirAll(filepath.Dir(filepath.Dir(s.profiles())), 0o755), os.MkdirAll(s.profiles(), 0o700))
 }
 
 // removeUnused removes the files of profiles under which no container is known.

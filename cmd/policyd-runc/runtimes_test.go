@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -68,6 +69,10 @@ func TestRuntimes(t *testing.T) {
 		testkernel.RequireTool(t, runtime, "apt-get install "+runtime)
 	}
 	dir := t.TempDir()
+	// The root of a user namespace is another user on the way to a bundle.
+	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
+		t.Fatal(err)
+	}
 	socket := startPolicyd(t, dir)
 	for _, runtime := range []string{"runc", "crun"} {
 		t.Run(runtime, func(t *testing.T) {
@@ -126,6 +131,12 @@ func testRun(t *testing.T, e *engine) {
 			spec["hooks"] = map[string]any{kind: []any{map[string]any{"path": "/bin/false"}}}
 		}
 	}
+	mapped := func(spec map[string]any) {
+		linux := spec["linux"].(map[string]any)
+		linux["namespaces"] = append(linux["namespaces"].([]any), map[string]any{"type": "user"})
+		one := []any{map[string]any{"containerID": 0, "hostID": 100000, "size": 65536}}
+		linux["uidMappings"], linux["gidMappings"] = one, one
+	}
 	paused := func(spec map[string]any) {
 		spec["annotations"].(map[string]any)["io.kubernetes.cri.container-type"] = "sandbox"
 	}
@@ -173,6 +184,7 @@ func testRun(t *testing.T, e *engine) {
 			[]string{"sh", "-c", "mv /dev/.policyd /dev/x; mv /dev/.policyd/launch /dev/x; rm -r /dev/.policyd; echo >/dev/.policyd/new; echo >/dev/.policyd/launch; echo /dev/.policyd/* /dev/x"},
 			0, "/dev/.policyd/launch /dev/.policyd/profile /dev/x\n", "/dev/.policyd/new: Read-only file system",
 		},
+		{"user namespace", "box", mapped, []string{"sh", "-c", look}, 1, "0\nopen\n", "can't open '/secret': Permission denied"},
 		{"hooks", "box", hooks, []string{"cat", "/data/open", "/secret"}, 1, "open\n", "Permission denied"},
 		{"no such policy", "none", nil, []string{"echo", "ran"}, 1, "", "none"},
 	} {
