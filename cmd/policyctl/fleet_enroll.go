@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -163,7 +162,7 @@ func (f *fleetApp) printNode(node string, spec *fleet.Spec) error {
 		return err
 	}
 	f.note("node %s is enrolled; this belongs into its /etc/policyd/policyd.yaml:", node)
-	if _, err := io.WriteString(f.out, string(body)); err != nil {
+	if _, err := f.out.Write(body); err != nil {
 		return err
 	}
 	if f.CA != "" && !f.WithoutRBAC {

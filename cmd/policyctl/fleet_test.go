@@ -63,7 +63,7 @@ func TestStagesOf(t *testing.T) {
 // Settings are read as strictly as policyd reads its own.
 func TestFleetSettings(t *testing.T) {
 	for text, want := range map[string]string{
-		"name: prod\nnmae: x\n":             "nmae",
+		"name: prod\ncolour: red\n":         "colour",
 		"endpoints: x\nname: [1]\n":         "fleet.yaml",
 		"contentKeys: {threshold: two}\n":   "fleet.yaml",
 		"name: a\nname: b\n":                "name",

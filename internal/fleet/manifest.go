@@ -94,7 +94,7 @@ func SignManifest(m *Manifest, signers ...note.Signer) ([]byte, error) {
 // OpenManifest checks a signed manifest of a fleet: errs.ErrTampered,
 // errs.ErrWrongType, errs.ErrTooFewSignatures, errs.ErrWrongFleet, errs.ErrInvalid.
 func OpenManifest(signed []byte, trust Trust, fleet string) (*Manifest, error) {
-	text, _, err := trust.Content.open(signed, TypeManifest)
+	text, err := trust.Content.open(signed, TypeManifest)
 	if err != nil {
 		return nil, fmt.Errorf("manifest: %w", err)
 	}

@@ -89,7 +89,7 @@ func Unmarshal(b []byte, v interface{ Check() error }) error {
 	if err := dec.Decode(v); err != nil {
 		return fmt.Errorf("%w: record: %v", errs.ErrInvalid, err) //nolint:errorlint // the sentinel is the one callers test
 	}
-	if _, err := dec.Token(); err != io.EOF { //nolint:errorlint // a Decoder gives io.EOF itself
+	if _, err := dec.Token(); err != io.EOF {
 		return fmt.Errorf("%w: record: more than one value", errs.ErrInvalid)
 	}
 	return v.Check()

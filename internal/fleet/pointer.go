@@ -175,7 +175,7 @@ func OpenPointer(signed []byte, trust Trust, fleet, channel string) (*Pointer, e
 	if len(signed) > maxPointerBytes {
 		return nil, fmt.Errorf("%w: a pointer of %d bytes, at most %d", errs.ErrTooLarge, len(signed), maxPointerBytes)
 	}
-	text, _, err := trust.Rollout.open(signed, TypePointer)
+	text, err := trust.Rollout.open(signed, TypePointer)
 	if err != nil {
 		return nil, fmt.Errorf("pointer: %w", err)
 	}

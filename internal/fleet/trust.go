@@ -85,11 +85,11 @@ func (s Signers) verifiers() ([]note.Verifier, error) {
 }
 
 // open checks a signed text: that it is of the type, that nothing was changed,
-// and that enough of the named keys have signed. by are their names.
-func (s Signers) open(signed []byte, payload string) (text string, by []string, err error) {
+// and that enough of the named keys have signed.
+func (s Signers) open(signed []byte, payload string) (text string, err error) {
 	list, err := s.verifiers()
 	if err != nil {
-		return "", nil, err
+		return "", err
 	}
 	n, err := note.Open(signed, note.VerifierList(list...))
 	unverified := (*note.UnverifiedNoteError)(nil)
@@ -97,21 +97,22 @@ func (s Signers) open(signed []byte, payload string) (text string, by []string, 
 	case errors.As(err, &unverified):
 		n = unverified.Note // no signature of ours at all: none is counted
 	case errors.As(err, new(*note.InvalidSignatureError)):
-		return "", nil, fmt.Errorf("%w: %v", errs.ErrTampered, err) //nolint:errorlint // as above
+		return "", fmt.Errorf("%w: %v", errs.ErrTampered, err) //nolint:errorlint // as above
 	case err != nil:
-		return "", nil, fmt.Errorf("%w: not a signed text", errs.ErrTampered)
+		return "", fmt.Errorf("%w: not a signed text", errs.ErrTampered)
 	}
 	if !typeLine(n.Text, payload) {
 		first, _, _ := strings.Cut(n.Text, "\n")
-		return "", nil, fmt.Errorf("%w: have %q, want %q", errs.ErrWrongType, clip(first), payload)
+		return "", fmt.Errorf("%w: have %q, want %q", errs.ErrWrongType, clip(first), payload)
 	}
+	var by []string
 	for _, sig := range n.Sigs { // distinct: note.Open drops a second one of a key
 		by = append(by, sig.Name)
 	}
 	if len(by) < s.Threshold {
-		return "", nil, fmt.Errorf("%w: %d of %d (%s)", errs.ErrTooFewSignatures, len(by), s.Threshold, orNone(strings.Join(by, ", ")))
+		return "", fmt.Errorf("%w: %d of %d (%s)", errs.ErrTooFewSignatures, len(by), s.Threshold, orNone(strings.Join(by, ", ")))
 	}
-	return n.Text, by, nil
+	return n.Text, nil
 }
 
 // SignedBy gives the names on a signed text, trusted or not; nothing is checked.

@@ -181,8 +181,8 @@ func TestPolicyctlFleet(t *testing.T) {
 	c.want(2, "not-there", "not-there")
 
 	// Settings that nobody can use.
-	c.write("fleet.yaml", "name: prod\nnmae: x\n")
-	c.want(1, "nmae", "status")
+	c.write("fleet.yaml", "name: prod\ncolour: red\n")
+	c.want(1, "colour is no setting", "status")
 }
 
 // Two of two must sign: bundles and pointers go from hand to hand as files.

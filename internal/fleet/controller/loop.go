@@ -55,7 +55,7 @@ func Run(ctx context.Context, c Config) {
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(c.Interval/2 + rand.N(c.Interval)): //nolint:forbidigo // ends with ctx
+		case <-time.After(c.Interval/2 + rand.N(c.Interval)):
 		}
 	}
 }

@@ -162,7 +162,7 @@ func (f *files) ServerHandshake(net.Conn) (net.Conn, credentials.AuthInfo, error
 }
 
 func (f *files) Info() credentials.ProtocolInfo {
-	return credentials.ProtocolInfo{SecurityProtocol: "tls", ServerName: f.serverName}
+	return credentials.ProtocolInfo{SecurityProtocol: "tls"}
 }
 
 func (f *files) Clone() credentials.TransportCredentials {
