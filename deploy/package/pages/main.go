@@ -39,8 +39,8 @@ type page struct {
 var pages = []page{
 	{
 		name: "policyd", section: 8, what: "daemon that stores sandbox policies and starts programs under them",
-		program: "policyd",
-		see:     "policyctl(1), policyd.yaml(5), policyd-launch(8), policyd-runc(8), policyd-nri(8), landlock(7)",
+		program: "policyd", documents: []string{"systemd.md"},
+		see: "policyctl(1), policyd.yaml(5), policyd-launch(8), policyd-runc(8), policyd-nri(8), landlock(7)",
 	},
 	{
 		name: "policyd.yaml", section: 5, what: "configuration of policyd",
