@@ -238,6 +238,9 @@ func (s *Store) Rollback(ctx context.Context, a Actor, kind, name string, to uin
 		if err := checkExpect(head, kind, name, expect); err != nil {
 			return nil, err
 		}
+		if err := checkFleet(t.tx, kind, name, false); err != nil {
+			return nil, err
+		}
 		old, err := versionOf(t.tx, kind, name, to)
 		if err != nil {
 			return nil, err
@@ -247,9 +250,6 @@ func (s *Store) Rollback(ctx context.Context, a Actor, kind, name string, to uin
 		}
 		if a.Message == "" {
 			a.Message = fmt.Sprintf("rollback to version %d", to)
-		}
-		if err := checkFleet(t.tx, kind, name, false); err != nil {
-			return nil, err
 		}
 		put := putOf(old)
 		if err := t.checkBound([]Put{put}); err != nil {
