@@ -59,7 +59,7 @@ func (m *memory) clear() error {
 		return nil //nolint:nilerr // there is none yet
 	}
 	used := m.digests()
-	list, _ := containers.List(m.settings.Records)
+	list, _ := containers.Records(m.settings.Records) // also of those that the runtime does not know yet
 	for _, c := range list {
 		used[c.Digest] = true
 	}

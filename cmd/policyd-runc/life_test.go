@@ -240,3 +240,16 @@ func TestLastKnownForgotten(t *testing.T) {
 		t.Errorf("of another: exit %d, %q", code, errOut)
 	}
 }
+
+// A container that the runtime is still making is known to nobody but its record.
+func TestProfileOfAContainerInTheMaking(t *testing.T) {
+	h := newHost(t, "")
+	root := h.path("root")
+	first := profile.Digest(h.policyd.encoded)
+	h.start(root, "one") // and the runtime has no state of it yet
+	h.other("second")
+	h.start(root, "two")
+	if _, err := os.Stat(h.path("run/profiles/" + strings.ReplaceAll(first, ":", "-"))); err != nil {
+		t.Errorf("its profile was taken away: %v", err)
+	}
+}

@@ -132,8 +132,8 @@ func (s *settings) removeUnused(lock *os.File) {
 	if flock(lock, syscall.LOCK_EX|syscall.LOCK_NB) != nil {
 		return
 	}
-	_ = containers.Prune(s.Records) // what it leaves counts as in use
-	all, bad := containers.List(s.Records)
+	_ = containers.Prune(s.Records) // what it leaves counts as in use: also what the runtime does not know yet
+	all, bad := containers.Records(s.Records)
 	entries, err := os.ReadDir(s.profiles())
 	if len(bad) > 0 || err != nil {
 		return // which are in use cannot be told
