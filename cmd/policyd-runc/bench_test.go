@@ -131,6 +131,35 @@ func BenchmarkContainerStart(b *testing.B) {
 	}
 }
 
+// BenchmarkContainerExec executes `true` in a running container under a profile: by the runtime alone, which leaves what
+// it executes unconfined, and through policyd-runc.
+func BenchmarkContainerExec(b *testing.B) {
+	testkernel.RequireRoot(b)
+	if sup := landlock.Probe(); sup.State != landlock.Available {
+		testkernel.Skip(b, "Landlock", sup.Err.Error())
+	}
+	b.Setenv("TMPDIR", "/dev/shm")
+	dir := b.TempDir()
+	socket := startPolicyd(b, dir)
+	bin, err := programs()
+	if err != nil {
+		b.Fatal(err)
+	}
+	e := newEngine(b, dir, "runc", socket)
+	bundle, id := e.bundle("box", nil, "sleep", "600"), e.id()
+	for _, args := range [][]string{{"create", "--bundle", bundle, id}, {"start", id}} {
+		if code, _, errOut := e.call(args...); code != 0 {
+			b.Fatalf("%q: exit %d, %q", args, code, errOut)
+		}
+	}
+	defer e.call("delete", "--force", id)
+	env := append(os.Environ(), configEnv+"="+e.dir+"/runc.yaml")
+	inTurn(b, []way{
+		{"runc", nil, e.argv("runc", "exec", id, "true"), env},
+		{"policyd-runc", nil, e.argv(bin+"/policyd-runc", "exec", id, "true"), env},
+	})
+}
+
 // withoutHybrid takes hybrid cgroups, which crun refuses, out of the sight of what this goroutine starts. Its thread goes
 // with it.
 func withoutHybrid(b *testing.B) {
