@@ -149,13 +149,13 @@ func TestPrometheusUnderstands(t *testing.T) {
 			if err != nil {
 				t.Errorf("%s: %s: %v", panel.Title, target.Expr, err)
 			}
-			if n == 0 {
+			if n == 0 && !strings.Contains(target.Expr, "policyd_fleet_") { // this policyd follows none
 				empty++
 				t.Logf("%s: nothing to show yet: %s", panel.Title, target.Expr)
 			}
 		}
 	}
-	if asked < 25 || empty > 3 {
+	if asked < 25 || empty > 2 {
 		t.Errorf("%d queries, %d of them empty", asked, empty)
 	}
 
