@@ -11,6 +11,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -28,8 +30,36 @@ type etcd struct {
 	client string // host:port
 	peer   string
 	tls    *tlsFiles // nil: without TLS
+	name   string    // of the member, "" where it is the only one
+	all    string    // name=url of every member
 	cmd    *exec.Cmd
 	in     io.Closer
+}
+
+// memberEnv and clusterEnv make a server one of several.
+const (
+	memberEnv  = "POLICYD_FLEET_TEST_MEMBER"
+	clusterEnv = "POLICYD_FLEET_TEST_CLUSTER"
+)
+
+// startCluster starts servers that are one etcd.
+func startCluster(t *testing.T, size int) []*etcd {
+	t.Helper()
+	var list []*etcd
+	var all []string
+	for i := range size {
+		e := newEtcd(t)
+		e.name = fmt.Sprint("m", i)
+		all = append(all, e.name+"=http://"+e.peer)
+		list = append(list, e)
+	}
+	var started sync.WaitGroup
+	for _, e := range list { // none is ready before most are there
+		e.all = strings.Join(all, ",")
+		started.Go(e.start)
+	}
+	started.Wait()
+	return list
 }
 
 // tlsFiles are those of the server; clients must have a certificate of ca.
@@ -79,7 +109,7 @@ func (e *etcd) command() *exec.Cmd {
 		args = append(args, e.tls.cert, e.tls.key, e.tls.ca)
 	}
 	cmd := exec.Command(exe, args...)
-	cmd.Env = append(os.Environ(), childEnv+"=etcd")
+	cmd.Env = append(os.Environ(), childEnv+"=etcd", memberEnv+"="+e.name, clusterEnv+"="+e.all)
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	return cmd
@@ -133,6 +163,9 @@ func childEtcd(args []string) error {
 	c.ListenPeerUrls = []url.URL{{Scheme: "http", Host: args[2]}}
 	c.AdvertisePeerUrls = c.ListenPeerUrls
 	c.InitialCluster = c.InitialClusterFromName(c.Name)
+	if name := os.Getenv(memberEnv); name != "" {
+		c.Name, c.InitialCluster = name, os.Getenv(clusterEnv)
+	}
 	server, err := embed.StartEtcd(c)
 	if err != nil {
 		return err

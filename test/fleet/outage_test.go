@@ -1,6 +1,7 @@
 package fleettest
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -242,4 +243,52 @@ func TestPartitionedMember(t *testing.T) {
 	line.mend()
 	n.becomes(fleet.Loaded, second)
 	within(t, 15*time.Second, func() error { return p.says("web-1", fleet.Loaded, second) })
+}
+
+// TestLostLeader: a member that has lost most of the others knows no leader. It would serve what it has; the agent does not
+// take it for what is there, says so, and goes on with another member or when there is a leader again.
+func TestLostLeader(t *testing.T) {
+	t.Parallel()
+	members := startCluster(t, 3)
+	p := newPublisher(t, members[0].dial(t, nil))
+	alone := newNode(t, p, "web-1") // hears the first member only
+	some := newNode(t, p, "web-2")
+	some.endpoint = kv.Endpoint{URLs: []string{members[0].url(), members[1].url(), members[2].url()}}
+	alone.start()
+	some.start()
+	first := p.publish(webPolicy("web", "/srv/one"))
+	p.rollOut(first)
+	alone.becomes(fleet.Loaded, first)
+	some.becomes(fleet.Loaded, first)
+
+	// One of three is gone: there is a leader.
+	members[2].kill()
+	writable := func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := p.store.Client.Put(ctx, "/else", "x")
+		return err
+	}
+	within(t, 20*time.Second, writable)
+	second := p.publish(webPolicy("web", "/srv/two"))
+	p.rollOut(second)
+	alone.becomes(fleet.Loaded, second)
+	some.becomes(fleet.Loaded, second)
+
+	// Two of three: there is none, though the one that is left answers.
+	members[1].kill()
+	for _, n := range []*node{alone, some} {
+		within(t, 30*time.Second, func() error {
+			if s := n.agent.Status(); s.GetConnected() {
+				return fmt.Errorf("%s says that etcd is heard", n.name)
+			}
+			return n.is(fleet.Loaded, second)
+		})
+	}
+	members[1].start()
+	within(t, 20*time.Second, writable)
+	third := p.publish(webPolicy("web", "/srv/three"))
+	p.rollOut(third)
+	alone.becomes(fleet.Loaded, third)
+	some.becomes(fleet.Loaded, third)
 }
