@@ -123,6 +123,15 @@ func (f *fleetApp) makeBundle(ctx context.Context, files, refs, local []string) 
 		}
 		seen[key] = true
 	}
+	tests := 0
+	for _, d := range docs {
+		if d.Kind == policy.KindTest {
+			tests++
+		}
+	}
+	if tests > 0 {
+		f.note("%s left out: policyctl test runs them", count(tests, "PolicyTest is", "PolicyTests are"))
+	}
 	b, err := pack.Make(docs, policy.Std(), local)
 	if err != nil {
 		return nil, nil, err

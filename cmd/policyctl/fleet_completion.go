@@ -62,6 +62,11 @@ func (f *fleetApp) completeChannels(cmd *cobra.Command, args []string, typed str
 	})
 }
 
+// completeChannelFlag completes the value of --channel, whatever arguments there are.
+func (f *fleetApp) completeChannelFlag(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+	return f.completeChannels(cmd, nil, typed)
+}
+
 // completeChannelThen completes a channel and then by another.
 func (f *fleetApp) completeChannelThen(next completer) completer {
 	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {

@@ -107,7 +107,7 @@ func newFleetEnroll(f *fleetApp) *cobra.Command {
 	cmd.Flags().StringVar(&channel, "channel", "", "channel that the node follows (default the one of the settings)")
 	cmd.Flags().StringArrayVarP(&labels, "label", "l", nil, "label NAME=VALUE, or NAME- to take it away; may be repeated")
 	cmd.Flags().BoolVar(&remove, "remove", false, "take the node out of the fleet")
-	_ = cmd.RegisterFlagCompletionFunc("channel", f.completeChannels)
+	_ = cmd.RegisterFlagCompletionFunc("channel", f.completeChannelFlag)
 	return cmd
 }
 

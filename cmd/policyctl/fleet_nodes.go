@@ -91,7 +91,7 @@ func newFleetNodes(f *fleetApp) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&channel, "channel", "", "only nodes of this channel")
 	cmd.Flags().StringArrayVarP(&labels, "label", "l", nil, "only those with this label, NAME=VALUE; may be repeated")
-	_ = cmd.RegisterFlagCompletionFunc("channel", f.completeChannels)
+	_ = cmd.RegisterFlagCompletionFunc("channel", f.completeChannelFlag)
 	return cmd
 }
 
@@ -196,7 +196,7 @@ func newFleetStatus(f *fleetApp) *cobra.Command {
 	cmd.Flags().StringVar(&channel, "channel", "", "only nodes of this channel")
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "go on: redraw on a terminal, print what changes elsewhere")
 	cmd.Flags().BoolVar(&bad, "bad", false, "only nodes that are neither Loaded nor Skipped")
-	_ = cmd.RegisterFlagCompletionFunc("channel", f.completeChannels)
+	_ = cmd.RegisterFlagCompletionFunc("channel", f.completeChannelFlag)
 	return cmd
 }
 

@@ -37,7 +37,7 @@ func ExitDocs() []ExitDoc {
 		{ExitOK, "done"},
 		{ExitRefused, "refused: a wrong policy, an unexpected version, no such thing, a kernel that cannot enforce it"},
 		{ExitUsage, "wrong usage of the command line"},
-		{ExitUnreachable, "policyd is not reachable"},
+		{ExitUnreachable, "policyd, or the etcd of a fleet, is not reachable"},
 		{ExitNotAllowed, "the caller may not do that"},
 		{ExitTimedOut, "timed out (--timeout)"},
 		{ExitFailed, "run, exec, wait: policyctl or policyd failed (run, exec: nothing was started)"},

@@ -13,10 +13,9 @@ import (
 	"policyd.dev/policyd/internal/testkernel"
 )
 
-// TestDebianEtcd follows a channel on the etcd of a distribution, which is an old one: it works, and its roles are not to be
-// trusted, so that whoever wants them is told.
-func TestDebianEtcd(t *testing.T) {
-	t.Parallel()
+// startDebianEtcd starts the etcd of this machine's distribution.
+func startDebianEtcd(t *testing.T) *etcd {
+	t.Helper()
 	path, err := exec.LookPath("etcd")
 	if err != nil {
 		testkernel.Skip(t, err.Error(), "Debian's package etcd-server")
@@ -34,8 +33,17 @@ func TestDebianEtcd(t *testing.T) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
+	return e
+}
+
+// TestDebianEtcd follows a channel on the etcd of a distribution, which is an old one: it works, and its roles are not to be
+// trusted, so that whoever wants them is told.
+func TestDebianEtcd(t *testing.T) {
+	t.Parallel()
+	e := startDebianEtcd(t)
 	p := newPublisher(t, e.dial(t, nil))
 	var versions []string
+	var err error
 	within(t, 20*time.Second, func() error {
 		versions, err = p.store.CheckServer(t.Context())
 		if len(versions) == 0 {
@@ -57,4 +65,28 @@ func TestDebianEtcd(t *testing.T) {
 	}
 	p.put("stable", p.sign(p.pointer(first, "", fleet.Full)))
 	n.becomes(fleet.Halted, second)
+}
+
+// init takes an etcd that cannot keep its users apart only when it is told to, and
+// everything but the roles is then as elsewhere.
+func TestInitOnDebianEtcd(t *testing.T) {
+	t.Parallel()
+	e := startDebianEtcd(t)
+	c := newCtl(t)
+	within(t, 20*time.Second, func() error {
+		_, err := e.dial(t, nil).Get(t.Context(), "x")
+		return err
+	})
+	c.want(1, "GHSA-xg4h-6gfc-h4m8", "init", "--name", fleetName, "--endpoints", e.url())
+	c.want(0, "has begun", "init", "--name", fleetName, "--endpoints", e.url(), "--without-rbac")
+	c.want(0, "enrolled", "enroll", "n1")
+	digest := c.want(0, "", "publish", "stable", "-f", "web.yaml", "-o", "name")
+	c.want(0, "sequence 1", "rollout", "stable", "--to", digest, "--stages", "100")
+	p := c.publisher(e)
+	n := newNode(t, p, "n1")
+	n.trust = c.trust()
+	n.start()
+	n.becomes(fleet.Loaded, digest)
+	within(t, 5*time.Second, func() error { return p.says("n1", fleet.Loaded, digest) })
+	c.want(0, "the same", "status")
 }

@@ -107,11 +107,8 @@ func TestRoles(t *testing.T) {
 		}
 	}
 	// A watch is held by the same.
-	for response := range n1.Client.Watch(t.Context(), l.Nodes(), prefix) {
-		if response.Err() == nil {
-			t.Errorf("a node watches all nodes: %+v", response)
-		}
-		break
+	if response := <-n1.Client.Watch(t.Context(), l.Nodes(), prefix); response.Err() == nil {
+		t.Errorf("a node watches all nodes: %+v", response)
 	}
 	// The wrong person gets exit code 4, nobody's certificate 3.
 	cert, key = a.issue(kv.UserAuditor)

@@ -149,3 +149,37 @@ func (c *ctl) trust() fleet.Trust {
 	}
 	return t
 }
+
+// What Tab offers comes from etcd.
+func TestFleetCompletion(t *testing.T) {
+	e := startEtcd(t)
+	c := newCtl(t)
+	c.want(0, "has begun", "init", "--name", fleetName, "--endpoints", e.url(), "--without-rbac")
+	c.want(0, "enrolled", "enroll", "web-1", "--channel", "canary")
+	c.want(0, "enrolled", "enroll", "web-2")
+	digest := c.want(0, "", "publish", "stable", "-f", "web.yaml", "-o", "name")
+	for typed, want := range map[string]string{
+		"rollout ":                 "canary\nstable\n",
+		"rollout c":                "canary\n",
+		"rollout stable --to ":     digest + "\n",
+		"enroll web":               "web-1\nweb-2\n",
+		"diff canary web-1":        "web-1\n",
+		"enroll x --channel s":     "stable\n",
+		"verify sha":               digest + "\n",
+		"halt canary ":             "",
+		"publish stable -f x.yaml": "",
+	} {
+		args := append([]string{"__complete", "fleet", "--fleet-config", filepath.Join(c.dir, "fleet.yaml")}, strings.Split(typed, " ")...)
+		out, err := exec.Command(filepath.Join(programs(t), "policyctl"), args...).Output()
+		if err != nil {
+			t.Errorf("%q: %v", typed, err)
+		}
+		offered, _, _ := strings.Cut(string(out), ":")
+		if strings.Contains(want, ":") { // a digest
+			offered = strings.TrimSuffix(string(out), string(out)[strings.LastIndex(string(out), ":"):])
+		}
+		if offered != want {
+			t.Errorf("%q offers %q, want %q", typed, out, want)
+		}
+	}
+}
