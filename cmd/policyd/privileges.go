@@ -10,9 +10,9 @@ import (
 	"kernel.org/pub/linux/libs/security/libcap/psx"
 )
 
-// keepToSelf takes from every thread what a program would inherit of a policyd that is not root's: the ambient and the inheritable
-// capabilities that a service manager gave it (capabilities(7)). policyd goes on having them. What it can do to Smack,
-// or to other users' files, is not for whom it starts.
+// keepToSelf takes from every thread what a program would inherit of a policyd that is not root's: the ambient capabilities that
+// a service manager gave it (capabilities(7)). policyd goes on having them as permitted ones. What is inheritable alone takes a
+// file with capabilities, which no_new_privs makes the kernel ignore.
 func keepToSelf() error {
 	if os.Geteuid() == 0 {
 		return nil // what is started as another user loses them, and root's programs have them as root

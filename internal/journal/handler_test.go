@@ -46,16 +46,30 @@ func TestFields(t *testing.T) {
 		line    string
 		fields  map[string]string
 	}{
-		{h, "request", []any{"request_id", "r1", "caller", "uid:0", "took", time.Second}, "request: request_id=r1 caller=uid:0 took=1s",
-			map[string]string{"REQUEST_ID": "r1", "CALLER": "uid:0", "POLICYD_TOOK": "1s"}},
-		{h, "smack policy is in force", []any{"policy", "web@3", "rules", 2}, "smack policy is in force: policy=web@3 rules=2",
-			map[string]string{"POLICY": "web", "VERSION": "3", "POLICYD_RULES": "2", "MESSAGE_ID": "a0ed69a893b844358816773c3b0aa8e0"}},
-		{h, "odd", []any{"policy", "web", "error", errors.New("a\nb"), "message", "", "CODE_FILE", "x", "_pid", 1, "é", 2},
+		{
+			h, "request",
+			[]any{"request_id", "r1", "caller", "uid:0", "took", time.Second},
+			"request: request_id=r1 caller=uid:0 took=1s",
+			map[string]string{"REQUEST_ID": "r1", "CALLER": "uid:0", "POLICYD_TOOK": "1s"},
+		},
+		{
+			h, "smack policy is in force",
+			[]any{"policy", "web@3", "rules", 2},
+			"smack policy is in force: policy=web@3 rules=2",
+			map[string]string{"POLICY": "web", "VERSION": "3", "POLICYD_RULES": "2", "MESSAGE_ID": "a0ed69a893b844358816773c3b0aa8e0"},
+		},
+		{
+			h, "odd",
+			[]any{"policy", "web", "error", errors.New("a\nb"), "message", "", "CODE_FILE", "x", "_pid", 1, "é", 2},
 			`odd: policy=web error="a\nb" message="" CODE_FILE=x _pid=1 é=2`,
-			map[string]string{"POLICY": "web", "POLICYD_ERROR": "a\nb", "POLICYD_MESSAGE": "", "POLICYD_CODE_FILE": "x", "POLICYD__PID": "1", "POLICYD__": "2"}},
-		{h.WithAttrs([]slog.Attr{slog.String("sandbox", "s1")}).WithGroup("g"), "grouped",
-			[]any{"a", 1, slog.Group("h", "b", 2), slog.Attr{}}, "grouped: sandbox=s1 g.a=1 g.h.b=2",
-			map[string]string{"SANDBOX": "s1", "POLICYD_G_A": "1", "POLICYD_G_H_B": "2"}},
+			map[string]string{"POLICY": "web", "POLICYD_ERROR": "a\nb", "POLICYD_MESSAGE": "", "POLICYD_CODE_FILE": "x", "POLICYD__PID": "1", "POLICYD__": "2"},
+		},
+		{
+			h.WithAttrs([]slog.Attr{slog.String("sandbox", "s1")}).WithGroup("g"), "grouped",
+			[]any{"a", 1, slog.Group("h", "b", 2), slog.Attr{}},
+			"grouped: sandbox=s1 g.a=1 g.h.b=2",
+			map[string]string{"SANDBOX": "s1", "POLICYD_G_A": "1", "POLICYD_G_H_B": "2"},
+		},
 		{h.OfUnit("a.service").WithAttrs(nil), "of a unit", nil, "of a unit", map[string]string{"OBJECT_SYSTEMD_UNIT": "a.service"}},
 		{h.WithGroup(""), "bare", nil, "bare", map[string]string{}},
 	} {

@@ -123,8 +123,10 @@ func installedFiles(t *testing.T) map[string]string {
 	return files
 }
 
-// functions are of every script: wait_for COMMAND... waits at most half a minute until a command succeeds.
+// functions are of every script: wait_for COMMAND... waits at most half a minute until a command succeeds, and log_of UNIT
+// prints its journal up to now.
 const functions = `
+log_of() { journalctl --sync; journalctl -u "$1" --no-pager -o cat; }
 wait_for() {
 	_left=300
 	until "$@" >/dev/null 2>&1; do

@@ -89,9 +89,9 @@ func TestSmackBoot(t *testing.T) {
 		b := boot(t, s, nil, testkernel.Script{After: after, Text: smackScript + `
 			sort /run/early >/run/early.sorted
 			step sorted cat /run/early.sorted
-			step unit journalctl -u policyd-smack.service --no-pager -o cat
+			step unit log_of policyd-smack.service
 			step status policyctl smack status
-			step log journalctl -u policyd.service --no-pager -o cat
+			step log log_of policyd.service
 			step events policyctl events -o json
 			step text systemctl show -P StatusText policyd.service
 			step field journalctl POLICY=platform VERSION=1 --no-pager -o cat
@@ -141,7 +141,7 @@ func TestSmackBoot(t *testing.T) {
 
 // smackBroken are steps of a boot whose policy is not loaded; notLoaded holds them.
 const smackBroken = `
-step unit journalctl -u policyd-smack.service --no-pager -o cat
+step unit log_of policyd-smack.service
 step failed systemctl --failed --no-legend --plain
 step catalog sh -c 'journalctl --update-catalog; journalctl -x -u policyd-smack.service --no-pager'
 timeout 10 policyctl status >/dev/null 2>&1

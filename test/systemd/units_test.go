@@ -27,7 +27,6 @@ main_pid() { systemctl show -P MainPID policyd.service; }
 status_text() { systemctl show -P StatusText policyd.service; }
 says() { status_text | grep -qF "$1"; }
 restarted() { [ "$(main_pid)" != "$1" ] && [ "$(main_pid)" != 0 ] && systemctl is-active -q policyd.service; }
-journal_has() { journalctl -u policyd.service --no-pager -o cat | grep -qF "$1"; }
 # load N FILE asks policyd time and again until /run/load is gone, and notes what was refused.
 load() {
 	while [ -e /run/load ]; do
@@ -210,7 +209,7 @@ was=$(main_pid)
 kill -STOP $was
 step watchdog wait_for restarted $was
 step watchdog.result systemctl show -P NRestarts policyd.service
-step watchdog.journal journalctl -u policyd.service --no-pager -o cat
+step watchdog.journal log_of policyd.service
 step watchdog.alive sh -c "kill -0 $pid && echo alive"
 step watchdog.ps policyctl ps
 
@@ -236,14 +235,16 @@ step freed.check policyctl db check
 # Credentials.
 cp /opt/tls.yaml /etc/policyd/policyd.yaml
 step credential.missing systemctl restart policyd.service
-step credential.missing.journal journalctl -u policyd.service --no-pager -o cat
+step credential.missing.journal log_of policyd.service
 step credential.missing.restarts systemctl show -P NRestarts policyd.service
 cp /opt/tls.conf /etc/systemd/system/policyd.service.d/tls.conf
 systemctl daemon-reload
 step credential.given systemctl restart policyd.service policyd.socket
+journalctl --sync
 step credential.listens sh -c 'journalctl -u policyd.service --no-pager -o cat | grep listening:'
 step credential.child policyctl run sleep -- /usr/bin/env
 
+journalctl --sync
 step fields journalctl SANDBOX=$id -o json --no-pager
 journalctl --update-catalog
 step catalog journalctl -x -u policyd.service --no-pager
