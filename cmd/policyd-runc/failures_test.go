@@ -2,11 +2,9 @@ package main
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 )
 
 func TestPolicydNotReachable(t *testing.T) {
@@ -48,39 +46,6 @@ func TestPolicydNotReachable(t *testing.T) {
 		if code, out, errOut := h.run("run", "id"); code != 1 || out != "" || !strings.Contains(errOut, "not what it was") {
 			t.Errorf("spoiled: exit %d, %q, %q", code, out, errOut)
 		}
-	}
-}
-
-// A wrapper that is killed at any moment leaves config.json as it was or edited,
-// and the next one has no trouble with it.
-func TestKilledInTheMiddle(t *testing.T) {
-	h := newHost(t, "")
-	before := config(`"policyd.dev/profile":"web@stable"`)
-	h.put("bundle/config.json", before, 0o644)
-	if code, _, errOut := h.run("run", "id"); code != 42 {
-		t.Fatal(code, errOut)
-	}
-	after := h.read("bundle/config.json")
-	seen := map[string]int{}
-	for i := range 40 {
-		h.put("bundle/config.json", before, 0o644)
-		cmd := exec.Command(os.Args[0], "run", "id")
-		cmd.Env = append(os.Environ(), wrapperEnv+"=1", configEnv+"="+h.config)
-		cmd.Dir = h.path("bundle")
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(time.Duration(i) * time.Millisecond)
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		text := h.read("bundle/config.json")
-		if text != before && text != after {
-			t.Fatalf("neither the one nor the other:\n%s", text)
-		}
-		seen[text]++
-	}
-	if code, _, errOut := h.run("run", "id"); code != 42 || h.read("bundle/config.json") != after {
-		t.Errorf("afterwards: exit %d, %q, after %d untouched and %d edited", code, errOut, seen[before], seen[after])
 	}
 }
 

@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"policyd.dev/policyd/internal/testkernel"
 )
 
 // TestKilledAtEveryStep kills the wrapper before its first system call that may change a file, before its second, and
@@ -88,7 +90,8 @@ func (h *host) killBefore(step int) (done bool) {
 		h.t.Fatal(err)
 	}
 	if err := unix.PtraceSetOptions(pid, unix.PTRACE_O_TRACECLONE|unix.PTRACE_O_TRACESYSGOOD|unix.PTRACE_O_TRACEEXEC|unix.PTRACE_O_EXITKILL); err != nil {
-		h.t.Skipf("ptrace: %v", err)
+		_ = cmd.Process.Kill()
+		testkernel.Skip(h.t, "ptrace", err.Error())
 	}
 	if err := unix.PtraceSyscall(pid, 0); err != nil {
 		h.t.Fatal(err)
