@@ -20,7 +20,7 @@ func (s *settings) record(l *line, runtime string, c *oci.Config, q *ask.Questio
 	r := &containers.Record{
 		ID: l.id(), Root: containers.RootOf(runtime, l.opts["root"]), Bundle: bundle, Runtime: runtime,
 		Version: p.Version, Digest: p.Digest, Ref: q.Ref, Binding: p.Binding, Parameters: q.Parameters,
-		SmackLabel: p.SmackLabel, Missing: p.Missing, LastKnown: p.Last, Created: time.Now(),
+		SmackLabel: p.SmackLabel, Missing: p.Missing, LastKnown: p.Last, Created: time.Now().UTC(), // local time would be read from a file
 		Workload: containers.Workload{Image: c.Image, Namespace: c.Namespace, Name: c.Container, Pod: c.Pod, Annotations: c.Annotations},
 	}
 	if file := l.opts["pid-file"]; file != "" {
