@@ -133,7 +133,10 @@ var nobody = &apiv1.Workload{Annotations: map[string]string{"nri.policyd.dev/" +
 
 func (f *follower) question(ctx context.Context, q question) (*answer, error) {
 	req := &apiv1.GetProfileRequest{Ref: q.ref, Parameters: q.parameters}
-	if q.unmatched {
+	switch {
+	case q.workload != nil:
+		req = &apiv1.GetProfileRequest{Workload: q.workload}
+	case q.unmatched():
 		req = &apiv1.GetProfileRequest{Workload: nobody}
 	}
 	have := f.memory.current(q)
@@ -156,6 +159,8 @@ func (f *follower) question(ctx context.Context, q question) (*answer, error) {
 		a.missing = append(a.missing, fmt.Sprintf("%s of layer %s (ABI %d)", m.GetRight(), m.GetLayer(), m.GetNeedsAbi()))
 	}
 	switch {
+	case q.decides != "" && res.GetBinding() != q.binding:
+		a.err = fmt.Errorf("meanwhile another Binding decides (%q)", res.GetBinding())
 	case res.GetSmackLabel() != "":
 		a.err = fmt.Errorf("it gives its processes the Smack label %q, which only policyd-runc can", res.GetSmackLabel())
 	case res.GetNotModified():

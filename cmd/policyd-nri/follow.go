@@ -204,7 +204,7 @@ func (f *follower) changed(ctx context.Context, events []*apiv1.Event) error {
 		}
 	}
 	return f.load(ctx, index, func(q question) bool {
-		return names[q.name()] || q.unmatched || f.memory.current(q) == nil // the configuration may name one of them
+		return names[q.name()] || q.unmatched() || f.memory.current(q) == nil // the configuration may name one of them
 	})
 }
 
@@ -247,7 +247,7 @@ func (f *follower) load(ctx context.Context, index *binding.Index, due func(ques
 func (f *follower) unannounced(ctx context.Context) error {
 	var questions []question
 	for _, q := range f.questions() {
-		if a := f.memory.current(q); q.unmatched || a == nil || a.err != nil {
+		if a := f.memory.current(q); q.unmatched() || a == nil || a.err != nil {
 			questions = append(questions, q)
 		}
 	}
@@ -261,7 +261,7 @@ func (f *follower) questions() []question {
 		for _, b := range f.bindings {
 			all = append(all, question{ref: b.Spec.GetPolicy(), parameters: b.Spec.GetSet()})
 		}
-		all = append(all, question{unmatched: true})
+		all = append(all, question{decides: unmatched})
 	} else {
 		for _, of := range f.refs {
 			all = append(all, of...)

@@ -284,7 +284,10 @@ func TestQuestions(t *testing.T) {
 	seen := map[string]question{}
 	for _, q := range []question{
 		{ref: "a"},
-		{unmatched: true},
+		{decides: unmatched},
+		{decides: unmatched, parameters: map[string]string{"b": ""}},
+		{decides: "a@1", ref: "a"},
+		{decides: "a@1", ref: "a", parameters: map[string]string{"b": ""}},
 		{ref: "a", parameters: map[string]string{"b": ""}},
 		{ref: "a", parameters: map[string]string{"b": "c"}},
 		{ref: "a", parameters: map[string]string{"b": "", "c": ""}},

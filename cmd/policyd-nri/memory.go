@@ -11,25 +11,34 @@ import (
 	"sync"
 	"time"
 
+	apiv1 "policyd.dev/policyd/api/policyd/v1"
 	"policyd.dev/policyd/enforce/oci"
 	"policyd.dev/policyd/internal/binding"
 )
 
-// question is what policyd is asked: a policy with values of its parameters, or what a workload gets that no Binding
-// matches.
+// question is what policyd is asked: a policy with values of its parameters, or what a workload gets.
 type question struct {
 	ref        string
 	parameters map[string]string
-	unmatched  bool
+	// workload is asked about where Bindings decide and it gives values of parameters itself: which it may give, policyd
+	// must say. decides is then the Binding as NAME@VERSION, or unmatched.
+	workload *apiv1.Workload
+	binding  string
+	decides  string
 }
+
+// unmatched is what no Binding matches.
+const unmatched = "unmatched"
+
+func (q question) unmatched() bool { return q.decides == unmatched }
 
 // key is one of questions that have the same answer.
 func (q question) key() string {
-	if q.unmatched {
-		return "\x00"
-	}
 	var b strings.Builder
-	b.WriteString(q.ref)
+	if b.WriteString(q.ref); q.decides != "" {
+		b.Reset()
+		b.WriteString("\x00" + q.decides) // no reference holds a NUL
+	}
 	for _, name := range slices.Sorted(maps.Keys(q.parameters)) {
 		fmt.Fprintf(&b, "\x00%s\x00%d:%s", name, len(q.parameters[name]), q.parameters[name])
 	}
@@ -45,21 +54,18 @@ func (q question) name() string {
 // answer is what policyd said. One with an error is an answer too.
 type answer struct {
 	question
-	binding         string
 	digest, version string
 	file            string
 	missing         []string
 	err             error
 }
 
-func (a *answer) about() string { return about(a.question, a.binding) }
-
-func about(q question, binding string) string {
+func (q question) about() string {
 	switch {
-	case q.unmatched:
+	case q.unmatched():
 		return "what containers get that no Binding matches"
-	case binding != "":
-		return fmt.Sprintf("profile %q by Binding %s", q.ref, binding)
+	case q.binding != "":
+		return fmt.Sprintf("profile %q by Binding %s", q.ref, q.binding)
 	}
 	return fmt.Sprintf("profile %q", q.ref)
 }
@@ -111,7 +117,7 @@ func (m *memory) find(d *described) (*answer, error) {
 		return m.bound(d)
 	}
 	if ref := cmp.Or(d.Ref, m.settings.Profile); ref != "" {
-		return m.get(question{ref: ref, parameters: oci.Values(d.Parameters)}, "")
+		return m.get(question{ref: ref, parameters: oci.Values(d.Parameters)})
 	}
 	if m.settings.Unannotated == "refuse" {
 		return nil, fmt.Errorf("it has no annotation %s, and the configuration says to refuse such (unannotated: in %s)", oci.AnnotationProfile, m.settings.file)
@@ -122,7 +128,7 @@ func (m *memory) find(d *described) (*answer, error) {
 	return nil, nil
 }
 
-// bound gives the answer by Bindings. Values by annotation are for parameters that the Binding leaves open.
+// bound gives the answer by Bindings.
 func (m *memory) bound(d *described) (*answer, error) {
 	m.mu.RLock()
 	index, state := m.index, m.state
@@ -130,40 +136,40 @@ func (m *memory) bound(d *described) (*answer, error) {
 	if index == nil {
 		return nil, fmt.Errorf("the Bindings are not in memory (%s); see `policyctl status`, then start it again", state)
 	}
-	b := index.Best(d.workload())
-	if b == nil {
-		return m.get(question{unmatched: true}, "")
+	w := d.workload()
+	q := question{decides: unmatched}
+	b := index.Best(w)
+	if b != nil {
+		q = question{ref: b.Spec.GetPolicy(), parameters: b.Spec.GetSet(), binding: b.Name}
 	}
-	parameters := oci.Values(d.Parameters)
-	if parameters == nil {
-		parameters = map[string]string{}
+	if len(d.Parameters) > 0 {
+		q.workload, q.parameters = w, oci.Values(d.Parameters)
+		if b != nil {
+			q.decides = fmt.Sprintf("%s@%d", b.Name, b.Version)
+		}
 	}
-	maps.Copy(parameters, b.Spec.GetSet())
-	return m.get(question{ref: b.Spec.GetPolicy(), parameters: parameters}, b.Name)
+	return m.get(q)
 }
 
 // get gives the answer to a question. What is not there is asked for, for the next time.
-func (m *memory) get(q question, binding string) (*answer, error) {
+func (m *memory) get(q question) (*answer, error) {
 	m.mu.RLock()
 	a, state := m.answers[q.key()], m.state
 	m.mu.RUnlock()
 	way := "policyctl get policy " + strconv.Quote(q.name())
-	if q.unmatched {
+	if q.unmatched() {
 		way = "policyctl get bindings"
 	}
 	if a == nil {
 		m.want(q)
-		return nil, fmt.Errorf("%s is not in memory (%s); see `%s`, then start it again", about(q, binding), state, way)
+		return nil, fmt.Errorf("%s is not in memory (%s); see `%s`, then start it again", q.about(), state, way)
 	}
 	if a.err != nil {
 		m.want(q)
-		return nil, fmt.Errorf("%s: %w; see `%s`", about(q, binding), a.err, way)
+		return nil, fmt.Errorf("%s: %w; see `%s`", q.about(), a.err, way)
 	}
 	with := *a
-	with.binding = binding
-	if binding != "" || q.unmatched {
-		with.ref = "" // nobody asked by name
-	}
+	with.question = q // two Bindings may lead to one profile
 	return &with, nil
 }
 

@@ -169,14 +169,18 @@ func (p *plugin) ValidateContainerAdjustment(_ context.Context, req *api.Validat
 }
 
 func (p *plugin) record(c *api.Container, d *described, a *answer) error {
-	return containers.Write(p.settings.Records, &containers.Record{
+	r := &containers.Record{
 		ID: c.GetId(), Root: p.settings.RuntimeRoot, Engine: engine,
-		Version: a.version, Digest: a.digest, Ref: a.ref, Binding: a.binding, Parameters: a.parameters, Missing: a.missing,
+		Version: a.version, Digest: a.digest, Binding: a.binding, Parameters: oci.Values(d.Parameters), Missing: a.missing,
 		Created: time.Now().UTC(),
 		Workload: containers.Workload{
 			Image: d.Image, Namespace: d.Namespace, Name: d.Container, Pod: d.Pod, Annotations: d.Annotations, Labels: d.labels,
 		},
-	})
+	}
+	if p.settings.Select != "bindings" {
+		r.Ref = a.ref // nobody else asks by name
+	}
+	return containers.Write(p.settings.Records, r)
 }
 
 // engine marks the records that are this plugin's.

@@ -22,6 +22,9 @@ import (
 
 const key = "policyd.dev/profile"
 
+// param is a policy with a parameter.
+var param = box("param", "  parameters: [{name: state, within: [/data]}, open]\n  variables: {state: [/data], open: [/srv]}", `{allow: [read], at: ["${state}", "${open}"], missing: skip}`)
+
 // run makes a container of what the runtime answered, by runc.
 func (h *host) run(runc string, busybox []byte, p *api.PodSandbox, c *api.Container) (out, errOut string, err error) {
 	h.t.Helper()
@@ -83,7 +86,7 @@ func TestContainersAreConfined(t *testing.T) {
 func TestAnnotations(t *testing.T) {
 	d := newDaemon(t)
 	d.start()
-	d.apply(box("box") + box("other") + box("param", "  parameters: [state]\n  variables: {state: [/srv]}", `{allow: [read], at: ["${state}"], missing: skip}`))
+	d.apply(box("box") + box("other") + param)
 	ctx := t.Context()
 	if _, err := d.Policies.SetTag(ctx, &apiv1.SetTagRequest{Kind: "LandlockPolicy", Ref: "box@1", Tag: "stable"}); err != nil {
 		t.Fatal(err)
@@ -185,7 +188,7 @@ func TestAnnotations(t *testing.T) {
 		}
 	}
 	h.under(pod(key, "box@1"), "box@1")
-	announced := pod(key, "param", "policyd.dev/param.state", "/data")
+	announced := pod(key, "param", "policyd.dev/param.state", "/data/new")
 	if err := h.runtime.RunPodSandbox(ctx, &api.RunPodSandboxRequest{Pod: announced}); err != nil {
 		t.Fatal(err)
 	}
@@ -269,11 +272,46 @@ func TestBindings(t *testing.T) {
 		}
 		return nil
 	})
-	// With an answer for the rest.
+	// With an answer for the rest, which may leave something to the container.
+	d.apply(param)
 	d.stop()
-	d.configure("bindings: {unmatched: other}\n")
+	d.configure("bindings: {unmatched: param}\n")
 	d.start()
-	h.under(stranger, "other@1")
+	h.under(stranger, "param@1")
+	plain, err := h.create(stranger, h.container("web", "true"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stranger.Annotations["policyd.dev/param.state"] = "/data/new"
+	h.under(stranger, "param@1")
+	with, err := h.create(stranger, h.container("web", "true"))
+	if err != nil || with.GetAnnotations()["policyd.dev/applied"] == plain.GetAnnotations()["policyd.dev/applied"] {
+		t.Errorf("a value of a parameter makes no difference: %v", err)
+	}
+	// Where Bindings decide, the container chooses within what policy and Binding leave to it, and nothing else.
+	d.apply("apiVersion: policyd/v1\nkind: Binding\nmetadata: {name: fixed}\nspec:\n  match: {annotation: {tier: fixed}}\n  policy: param\n  set: {state: /data/fixed}\n")
+	h.under(pod("tier", "fixed"), "param@1")
+	for name, tc := range map[string]struct {
+		pod *api.PodSandbox
+		err string
+	}{
+		"open":                 {pod("policyd.dev/param.open", "/"), "has no within"},
+		"outside":              {pod("policyd.dev/param.state", "/etc"), "state"},
+		"set by the Binding":   {pod("tier", "fixed", "policyd.dev/param.state", "/data/new"), "is set by Binding fixed"},
+		"open, with a Binding": {pod("tier", "fixed", "policyd.dev/param.open", "/"), "has no within"},
+	} {
+		tc.pod.Labels = nil
+		wait(t, func() error {
+			_, err := h.create(tc.pod, h.container("web", "true"))
+			if err == nil {
+				t.Fatalf("%s: not refused", name)
+			}
+			if !strings.Contains(err.Error(), tc.err) {
+				return fmt.Errorf("%s: %w, want %q", name, err, tc.err)
+			}
+			return nil
+		})
+	}
 }
 
 func TestManyContainersAtOnce(t *testing.T) {
