@@ -78,7 +78,7 @@ step again dpkg --force-unsafe-io -i /opt/packages/new.deb
 step disabled.smack systemctl is-enabled policyd-smack.service
 
 mkdir -p /etc/systemd/system/web.service.d
-printf '[Service]\nExecStart=\nExecStart=/usr/bin/policyd-launch unit --unit web.service -- /bin/true\n' >/etc/systemd/system/web.service.d/50-policyd.conf
+printf '[Service]\nExecStart=\nExecStart=/usr/bin/policyd-launch unit --unit web.service -- /bin/true\n' >/etc/systemd/system/web.service.d/zz-policyd.conf
 step remove dpkg -r policyd
 step remove.units systemctl is-active policyd.socket policyd.service
 step remove.program test -e /usr/bin/policyd
@@ -93,8 +93,9 @@ step back.policies policyctl get policies -o name
 step back.kill policyctl kill "$(policyctl ps -o name | head -n 1 | sed 's,.*/,,')"
 
 echo mine >/etc/policyd/mine
+mkdir -p /var/lib/policyd-units
 step purge dpkg -P policyd
-step purge.left sh -c 'ls -d /var/lib/policyd /run/policyd /usr/bin/policy* /usr/lib/systemd/system/policyd* /usr/share/policyd /etc/systemd/system/*/policyd* /etc/systemd/system/policyd* 2>/dev/null; ls /etc/policyd'
+step purge.left sh -c 'ls -d /var/lib/policyd* /run/policyd /usr/bin/policy* /usr/lib/systemd/system/policyd* /usr/share/policyd /etc/systemd/system/*/policyd* /etc/systemd/system/policyd* 2>/dev/null; ls /etc/policyd'
 step purge.group getent group policyd
 step failed systemctl --failed --no-legend
 `
@@ -152,7 +153,7 @@ func TestPackage(t *testing.T) {
 	b.step("again", 0)
 	b.step("disabled.smack", 1, "disabled")
 
-	b.step("remove", 0, "will not start while policyd is not installed", "/etc/systemd/system/web.service.d/50-policyd.conf")
+	b.step("remove", 0, "will not start while policyd is not installed", "/etc/systemd/system/web.service.d/zz-policyd.conf")
 	b.step("remove.units", 3)
 	b.step("remove.program", 1)
 	b.step("remove.store", 0)
