@@ -55,9 +55,8 @@ func ParseFile(name, text string) ([]Setting, error) {
 		section, all = assign(all, section, pending, name, pendingLine)
 	}
 	if goesOn {
-		section, all = assign(all, section, pending, name, pendingLine)
+		_, all = assign(all, section, pending, name, pendingLine)
 	}
-	_ = section
 	return all, nil
 }
 
