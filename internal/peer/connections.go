@@ -11,7 +11,7 @@ import (
 
 // Connections bounds how many connections each peer has open: one user of this host, one certificate. Each holds
 // descriptors of policyd's, which are for all. What runs in a sandbox is counted apart from its user, who can so
-// not be locked out by it. The user policyd runs as is not bounded, nor is policyd itself, whose watchdog asks whether it answers.
+// not be locked out by it. The user policyd runs as is not bounded.
 type Connections struct {
 	log   *slog.Logger
 	owner uint32
@@ -37,7 +37,7 @@ func (c *Connections) SetMost(most int) {
 
 // take counts a connection; release, called once, gives it back.
 func (c *Connections) take(id *Identity) (release func(), err error) {
-	if id.Local && id.UID == c.owner && (id.Confined == "" || int(id.PID) == os.Getpid()) {
+	if id.Local && id.UID == c.owner && id.Confined == "" {
 		return func() {}, nil
 	}
 	key := id.String()

@@ -120,6 +120,8 @@ func TestDaemon(t *testing.T) {
 		t.Errorf("the units: %v", s)
 	}
 
+	b.step("confined.own", 0, "NoNewPrivs:\t0")
+	b.step("confined.caller", 0, "roles: viewer", "!admin")
 	b.step("user.start", 0)
 	b.step("user.status", 0, "/home/alice/.local/state/policyd/policyd.db", "uid:1000, roles: admin", "cgroup")
 	b.step("user.run", 0, "Uid:\t1000")
@@ -130,7 +132,7 @@ func TestDaemon(t *testing.T) {
 
 	b.step("own.status", 0, "uid:0, roles: viewer", "cgroup")
 	b.prints("own.user", "policyd\n")
-	b.step("own.caps", 0, "CapAmb:\t0000000000000000")
+	b.step("own.caps", 0, "CapAmb:\t0000000000000000", "NoNewPrivs:\t0")
 	b.step("own.child", 0, "CapEff:\t0000000000000000", "CapPrm:\t0000000000000000", "CapAmb:\t0000000000000000", "Uid:\t990")
 	b.step("own.other", 125, "cannot start sandboxes as uid")
 	b.step("own.smack", 0)
@@ -251,6 +253,10 @@ step catalog journalctl -x -u policyd.service --no-pager
 exposure() { systemd-analyze security --no-pager $1 | grep Overall | sed "s/.*Overall/Overall/; s/ :.*//"; }
 for u in policyd.service policyd-smack.service; do step exposure.$u exposure $u; done
 step verify systemd-analyze verify --man=no policyd.service policyd-smack.service policyd.socket
+
+# policyd tells by no_new_privs who may be confined, so that it must not have it itself.
+step confined.own cat /proc/$(main_pid)/status
+step confined.caller setpriv --no-new-privs policyctl status
 
 # A user's own.
 mkdir -p /home/alice && chown 1000:1000 /home/alice
