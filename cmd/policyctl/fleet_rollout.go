@@ -64,7 +64,7 @@ func newFleetRollout(f *fleetApp) *cobra.Command {
 	fl.StringVar(&o.minLoaded, "min-loaded", "", "share of the nodes reached that must be Loaded (default what --max-failed leaves)")
 	fl.StringSliceVar(&o.labels, "labels", nil, "only nodes with all these labels, NAME=VALUE,...")
 	fl.BoolVar(&o.sticky, "sticky", false, "the first nodes are the same in every sticky rollout of the channel")
-	fl.BoolVar(&o.replace, "replace", false, "put it in the place of a rollout that has not come to its end")
+	fl.BoolVar(&o.replace, "replace", false, "put it in the place of a rollout that has not come to its end; a halt or pause of the channel ends with it")
 	fl.BoolVarP(&o.watch, "watch", "w", false, "go on as fleet watch does")
 	f.pointerFlags(cmd, o)
 	return cmd
@@ -151,7 +151,7 @@ func (f *fleetApp) rollout(ctx context.Context, channel string, o *rolloutOption
 		return err
 	}
 	if o.file != "" {
-		return f.putSigned(ctx, channel, o.file, now, rev, false)
+		return f.putSigned(ctx, channel, o.file, now, rev, o.replace)
 	}
 	p := f.newPointer(channel, o)
 	p.Rollout = r
@@ -183,7 +183,7 @@ func (f *fleetApp) rollout(ctx context.Context, channel string, o *rolloutOption
 		return err
 	}
 	p.Rollout.ID = fmt.Sprintf("r%d-%s", p.Seq, p.Issued.Format("20060102T150405"))
-	return f.signAndPut(ctx, p, o, rev, false)
+	return f.signAndPut(ctx, p, o, rev, o.replace)
 }
 
 // newPointer is a pointer with what the command line and the clock say.
@@ -281,7 +281,7 @@ func (f *fleetApp) put(ctx context.Context, p *fleet.Pointer, signed []byte, rev
 	}
 	if err := f.stored.PutPointer(ctx, kv.Move{Channel: p.Channel, Signed: signed, After: rev, PastHold: pastHold}); err != nil {
 		if errors.Is(err, errs.ErrHalted) {
-			return fmt.Errorf("%w; policyctl fleet resume %s lets it go on", err, p.Channel)
+			return fmt.Errorf("%w; policyctl fleet resume lets it go on, rollout --replace and rollback take its place", err)
 		}
 		return err
 	}

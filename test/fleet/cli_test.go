@@ -149,11 +149,24 @@ func TestPolicyctlFleet(t *testing.T) {
 	c.want(1, "smoke", "advance", "stable", "--force")
 	c.want(1, "smoke", "watch", "stable")
 	c.want(1, "halted", "pause", "stable")
-	c.want(1, "resume", "rollout", "stable", "--to", one, "--replace")
+	c.want(1, "--replace", "rollout", "stable", "--to", one)
+	c.want(0, "halted", "halt", "--all")
+	c.want(1, "whole fleet", "rollout", "stable", "--to", one, "--replace")
+	c.want(0, "no longer", "resume", "--all")
 	c.want(0, "sequence", "rollback", "stable", "-m", "smoke")
 	for _, n := range nodes {
 		n.becomes(fleet.Loaded, one)
 	}
+
+	// A corrected bundle takes the place of a halted rollout: nobody gets the halted one meanwhile.
+	c.want(0, "sequence", "rollout", "stable", "--to", two, "--stages", "0.01,100")
+	c.want(0, "halted", "halt", "stable")
+	c.want(1, "--replace", "rollout", "stable", "--to", one)
+	c.want(0, "100%", "rollout", "stable", "--to", one, "--stages", "100", "--soak", "0s", "--replace")
+	for _, n := range nodes {
+		n.becomes(fleet.Loaded, one)
+	}
+	c.want(1, "nothing is held", "resume", "stable")
 
 	// What scripts get.
 	var info struct {

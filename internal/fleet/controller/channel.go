@@ -52,16 +52,20 @@ func (m *Member) read(ctx context.Context, name string) (*channel, error) {
 	return c, nil
 }
 
-// step decides on a channel. Nodes are read only where they matter.
+// step decides on a channel. Nodes are read only where they matter: not while
+// nothing is to be done.
 func (m *Member) step(ctx context.Context, c *channel) (Decision, Progress, error) {
 	v := View{Pointer: c.pointer, Holds: c.state.Holds()}
-	if done := c.record.Progress; done.Seq != c.pointer.Seq || !done.Done {
-		nodes, err := m.Store.Nodes(ctx, c.state.Name)
-		if err != nil {
-			return Decision{}, Progress{}, err
+	if done := c.record.Progress; done.Seq == c.pointer.Seq && done.Done {
+		if d, progress := Step(m.Now(), v, done); d.Action != Refresh {
+			return d, progress, nil
 		}
-		v.Nodes = nodes
 	}
+	nodes, err := m.Store.Nodes(ctx, c.state.Name)
+	if err != nil {
+		return Decision{}, Progress{}, err
+	}
+	v.Nodes = nodes
 	d, progress := Step(m.Now(), v, c.record.Progress)
 	return d, progress, nil
 }

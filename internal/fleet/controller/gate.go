@@ -101,6 +101,14 @@ func Step(now time.Time, v View, before Progress) (Decision, Progress) {
 		after.Soaked = 0
 		return d, after
 	}
+	if node, seq := ahead(v); seq > p.Seq {
+		// etcd came from a backup, or the node lies. Counting on from an old number
+		// would end at one that nodes take, and lead them back by itself.
+		d.Action = Wait
+		d.Why = fmt.Sprintf("%s has had sequence %d, this is %d: was etcd restored? A person's rollout takes a number above both", node, seq, p.Seq)
+		after.Soaked = 0
+		return d, after
+	}
 	if after.Done {
 		d.Action, d.Why = Done, "all stages are behind"
 		if life := p.NotAfter.Sub(p.Issued); now.After(p.NotAfter.Add(-life / 3)) {
@@ -150,6 +158,16 @@ func Step(now time.Time, v View, before Progress) (Decision, Progress) {
 	}
 	d.Action, d.Percent = Advance, nextStage(r)
 	return d, after
+}
+
+// ahead finds the node of a channel that has accepted the highest sequence number.
+func ahead(v View) (node string, seq uint64) {
+	for i := range v.Nodes {
+		if st := v.Nodes[i].Status; st != nil && st.Channel == v.Pointer.Channel && st.DesiredSeq > seq {
+			node, seq = st.Node, st.DesiredSeq
+		}
+	}
+	return node, seq
 }
 
 var words = map[fleet.HoldKind]string{fleet.Paused: "paused", fleet.HaltedAll: "halted"}

@@ -55,6 +55,8 @@ func TestStep(t *testing.T) {
 	never := fleet.Node{Name: "new", Spec: fleet.Spec{Channel: "stable"}}
 	failedBefore := node(51, fleet.Failed)
 	failedBefore.Status.DesiredDigest = oldBundle
+	beyond := node(60, fleet.Failed)
+	beyond.Status.Channel, beyond.Status.DesiredSeq, beyond.Status.DesiredDigest = "stable", 9, oldBundle
 	loaded10 := many(map[fleet.State]int{fleet.Loaded: 10})
 	human := fleet.Hold{Kind: fleet.HaltedAll, By: "anna", Why: "smoke"}
 
@@ -83,6 +85,8 @@ func TestStep(t *testing.T) {
 		"halted, and failing":       {View{pointer(fleet.Full), []fleet.Hold{human}, many(map[fleet.State]int{fleet.Failed: 2})}, soaked, start, Held, fleet.Full, "anna", Counts{Nodes: 2, Reached: 2, Failed: 2}},
 		"paused":                    {View{pointer(fleet.Full), []fleet.Hold{{Kind: fleet.Paused, By: "bob"}}, loaded10}, soaked, start, Held, fleet.Full, "paused by bob", Counts{Nodes: 10, Reached: 10, Loaded: 10}},
 		"expired":                   {View{pointer(5000), nil, loaded10}, soaked, start.Add(31 * 24 * time.Hour), Wait, 5000, "expired", Counts{Nodes: 10, Reached: 6, Loaded: 6}},
+		"a node is ahead":           {View{pointer(100), nil, []fleet.Node{beyond}}, soaked, start, Wait, 100, "n060 has had sequence 9, this is 5", Counts{Nodes: 1}},
+		"a node is ahead of done":   {View{pointer(fleet.Full), nil, []fleet.Node{beyond}}, Progress{Seq: 5, Done: true}, start.Add(21 * 24 * time.Hour), Wait, fleet.Full, "has had sequence 9", Counts{Nodes: 1, Reached: 1, Waiting: 1}},
 		"done stays done":           {View{pointer(fleet.Full), nil, many(map[fleet.State]int{fleet.Failed: 5})}, Progress{Seq: 5, Done: true}, start, Done, fleet.Full, "behind", Counts{Nodes: 5, Reached: 5, Failed: 5}},
 		"done, time runs out":       {View{pointer(fleet.Full), nil, loaded10}, Progress{Seq: 5, Done: true}, start.Add(21 * 24 * time.Hour), Refresh, fleet.Full, "time is up", Counts{Nodes: 10, Reached: 10, Loaded: 10}},
 		"done, expired":             {View{pointer(fleet.Full), nil, loaded10}, Progress{Seq: 5, Done: true}, start.Add(31 * 24 * time.Hour), Refresh, fleet.Full, "time is up", Counts{Nodes: 10, Reached: 10, Loaded: 10}},

@@ -28,6 +28,8 @@ type Config struct {
 	Decided func(channel string, d Decision)
 	// Leading is told when this one is elected, and when it no longer is. It may be nil.
 	Leading func(bool)
+
+	highest map[string]uint64 // sequence number seen of each channel
 }
 
 // Run stands for election and, when elected, takes every channel of the fleet
@@ -49,6 +51,7 @@ func Run(ctx context.Context, c Config) {
 	if c.Leading == nil {
 		c.Leading = func(bool) {}
 	}
+	c.highest = map[string]uint64{}
 	for ctx.Err() == nil {
 		if err := c.stand(ctx); err != nil && ctx.Err() == nil {
 			c.Log.Warn("fleet controller: begins again", "error", err)
@@ -149,6 +152,10 @@ func (c *Config) one(ctx context.Context, name string, lead clientv3.Cmp) (Decis
 	if err != nil {
 		return Decision{}, err
 	}
+	if ch.pointer.Seq < c.highest[name] {
+		return Decision{}, fmt.Errorf("%w: sequence %d, after %d: was etcd restored from a backup?", errs.ErrOlderSequence, ch.pointer.Seq, c.highest[name])
+	}
+	c.highest[name] = ch.pointer.Seq
 	d, progress, err := c.step(ctx, ch)
 	if err != nil {
 		return d, err
