@@ -117,9 +117,13 @@ func rulesetsOf(r *unit.Record) (*landlock.Rulesets, error) {
 	}
 	sup := landlock.Probe()
 	if sup.State != landlock.Available {
-		// A kernel without Landlock is what degrade is about; a seccomp filter (SystemCallFilter=) is not.
-		if !p.Degrade || errors.Is(sup.Err, errs.ErrLandlockBlocked) {
+		if !p.Degrade {
 			return nil, sup.Err
+		}
+		// A kernel without Landlock is what degrade is about; a seccomp filter, which may say
+		// the same (SystemCallErrorNumber=), is not.
+		if errors.Is(sup.Err, errs.ErrLandlockBlocked) || filtered() && !kernelLacksLandlock() {
+			return nil, fmt.Errorf("%w: %w", errs.ErrLandlockBlocked, sup.Err)
 		}
 		fmt.Fprintf(os.Stderr, "policyd-launch: %s: not confined, as %s says to degrade: %v\n", r.Unit, r.Policy, sup.Err)
 		return nil, nil
@@ -132,6 +136,19 @@ func rulesetsOf(r *unit.Record) (*landlock.Rulesets, error) {
 		fmt.Fprintf(os.Stderr, "policyd-launch: %s under %s: not enforced on this kernel: %v\n", r.Unit, r.Policy, n)
 	}
 	return rs, nil
+}
+
+// filtered tells that a seccomp filter is on, or that this cannot be seen.
+func filtered() bool {
+	b, err := os.ReadFile("/proc/self/status")
+	return err != nil || !strings.Contains(string(b), "\nSeccomp:\t0\n")
+}
+
+// kernelLacksLandlock tells that Landlock is not among the active security modules;
+// false where that cannot be seen.
+func kernelLacksLandlock() bool {
+	b, err := os.ReadFile("/sys/kernel/security/lsm")
+	return err == nil && !slices.Contains(strings.Split(strings.TrimSpace(string(b)), ","), "landlock")
 }
 
 // find gives the program's path. systemd looks for a name along its own path, not along $PATH.
