@@ -15,6 +15,7 @@ const childEnv = "POLICYD_FLEET_TEST_CHILD"
 var children = map[string]func(args []string) error{
 	"activate": childActivate,
 	"etcd":     childEtcd,
+	"agents":   childAgents,
 }
 
 func TestMain(m *testing.M) {
