@@ -114,11 +114,13 @@ func TestRuntimeRestarts(t *testing.T) {
 	}
 }
 
-// slow is a plugin that takes longer than a runtime waits (2 s).
+// slow is a plugin that takes longer than a runtime waits (2 s), about containers named late.
 type slow struct{ *plugin }
 
 func (s slow) CreateContainer(ctx context.Context, p *api.PodSandbox, c *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
-	time.Sleep(3 * time.Second)
+	if c.GetName() == "late" {
+		time.Sleep(3 * time.Second)
+	}
 	return s.plugin.CreateContainer(ctx, p, c)
 }
 
@@ -140,15 +142,15 @@ func TestLateAnswer(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(s.Stop)
-			h.logged("registered", 1)
+			h.connected()
 			required := pod(key, "box", "required-plugins.noderesource.dev", "[policyd]")
-			a, err := h.create(required, h.container("web", "true"))
+			a, err := h.create(required, h.container("late", "true"))
 			if options == nil {
 				if err != nil || a != nil {
 					t.Errorf("the container was refused or changed: %v, %v", a, err)
 				}
 				began := time.Now()
-				if _, err := h.create(pod(key, "box"), h.container("web", "true")); err != nil || time.Since(began) > time.Second {
+				if _, err := h.create(pod(key, "box"), h.container("late", "true")); err != nil || time.Since(began) > time.Second {
 					t.Errorf("the plugin is still asked: %v", err)
 				}
 				if _, err := h.create(required, h.container("web", "true")); err == nil || !strings.Contains(err.Error(), "required") {

@@ -205,6 +205,19 @@ func (h *host) startPlugin() {
 		}
 	})
 	h.logged("registered with the runtime", 1)
+	h.connected()
+}
+
+// connected waits until the runtime asks the plugin, which is a little after it has registered.
+func (h *host) connected() {
+	h.t.Helper()
+	wait(h.t, func() error {
+		_, err := h.create(pod("required-plugins.noderesource.dev", "[policyd]"), h.container("first", "true"))
+		if err != nil && !strings.Contains(err.Error(), "policyd-nri") { // refused by it is asked, too
+			return err
+		}
+		return nil
+	})
 }
 
 // logged waits until the plugin's log has a text so many times.
