@@ -40,7 +40,8 @@ func newFleetEnroll(f *fleetApp) *cobra.Command {
 		Short: "Add a node to the fleet, or change its channel and labels",
 		Long: "enroll writes which channel a node follows and its labels, which the node itself cannot change, and\n" +
 			"makes its user and role in etcd: it may read what is public and its own records, and write its own\n" +
-			"status. It prints what belongs into the node's policyd.yaml. The node's client certificate has the\n" +
+			"status. Making users is work for etcd's root; channel and labels are for policyd-admin, too.\n" +
+			"It prints what belongs into the node's policyd.yaml. The node's client certificate has the\n" +
 			"node's name as its common name; your authority makes it.\n\n" +
 			"For a node that is enrolled, it changes what is given. -l NAME- takes a label away.",
 		Example: "  policyctl fleet enroll web-1 --channel stable -l zone=eu -l tier=edge\n" +
@@ -65,13 +66,13 @@ func newFleetEnroll(f *fleetApp) *cobra.Command {
 			}
 			defer cancel()
 			if remove {
+				if !f.WithoutRBAC { // first: who may not do it has then changed nothing
+					if err := f.stored.RemoveUser(ctx, node); err != nil {
+						return needsRoot(err)
+					}
+				}
 				if err := f.stored.RemoveNode(ctx, node); err != nil {
 					return err
-				}
-				if !f.WithoutRBAC {
-					if err := f.stored.RemoveUser(ctx, node); err != nil {
-						return err
-					}
 				}
 				f.say("node %s removed", node)
 				f.note("it keeps the policies it has; revoke its certificate, since etcd ends open watches only when it notices")
@@ -86,8 +87,9 @@ func newFleetEnroll(f *fleetApp) *cobra.Command {
 				return err
 			}
 			if !f.WithoutRBAC {
-				if err := f.stored.EnrollUser(ctx, node); err != nil {
-					return err
+				err := f.stored.EnrollUser(ctx, node)
+				if err != nil && (old == nil || !errors.Is(err, errs.ErrNotAllowed)) {
+					return needsRoot(err) // a node that is there has its user
 				}
 			}
 			if err := f.stored.PutSpec(ctx, node, spec); err != nil {
@@ -109,6 +111,14 @@ func newFleetEnroll(f *fleetApp) *cobra.Command {
 	cmd.Flags().BoolVar(&remove, "remove", false, "take the node out of the fleet")
 	_ = cmd.RegisterFlagCompletionFunc("channel", f.completeChannelFlag)
 	return cmd
+}
+
+// needsRoot says whose work it is to make users of etcd and to take them away.
+func needsRoot(err error) error {
+	if errors.Is(err, errs.ErrNotAllowed) {
+		return fmt.Errorf("%w; users and roles of etcd are its root's: use root's certificate", err)
+	}
+	return err
 }
 
 // changedSpec is the Spec of a node after what the command line says.

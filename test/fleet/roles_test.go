@@ -117,6 +117,10 @@ func TestRoles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	adminCert, adminKey := a.issue(kv.UserAdmin)
+	c.want(0, "zone=eu", "--cert", adminCert, "--key", adminKey, "enroll", "n2", "-l", "zone=eu")
+	c.want(4, "root's certificate", "--cert", adminCert, "--key", adminKey, "enroll", "n3")
+	c.want(4, "root's certificate", "--cert", adminCert, "--key", adminKey, "enroll", "n2", "--remove")
 	c.want(0, "2 nodes", "--cert", cert, "--key", key, "status")
 	c.want(4, "permission denied", "--cert", cert, "--key", key, "halt", "stable")
 	other := newAuthority(t)

@@ -17,7 +17,7 @@ import (
 // Users of etcd that Init makes, one for each way of working with the fleet. A
 // certificate with such a common name is that user.
 const (
-	UserAdmin     = "policyd-admin" // enrolls, labels, and all the others do
+	UserAdmin     = "policyd-admin" // changes labels and channels, and all the others do
 	UserControl   = "policyd-ctl"   // moves pointers, reads nodes, holds
 	UserPublisher = "policyd-pub"   // adds bundles
 	UserAuditor   = "policyd-audit" // reads all
