@@ -32,6 +32,7 @@ type Host struct {
 	cfg Config
 
 	mu       sync.Mutex // of an activation
+	known    known      // documents of the bundle that was compiled last; by mu's holder alone
 	degraded degraded
 }
 

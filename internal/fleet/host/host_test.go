@@ -193,6 +193,43 @@ func TestActivate(t *testing.T) {
 	}
 }
 
+// TestKnownDocuments: what was compiled before is not compiled again, but for another text, name, digest or fragment.
+func TestKnownDocuments(t *testing.T) {
+	m := newMachine(t, 7)
+	m.mustActivate(nil, web("one"), dataFragment, otherPolicy)
+	b, digest := bundle(t, nil, web("one"), dataFragment, otherPolicy)
+	before := m.Host.known
+	if err := m.activateBundle(b, digest); err != nil || len(m.Host.known) < 2 {
+		t.Fatal(err, len(m.Host.known))
+	}
+	for key, r := range m.Host.known {
+		if was, ok := before[key]; !ok || r.put.Kind == store.KindLandlockPolicy && was.put.Resource != r.put.Resource {
+			t.Errorf("%s was compiled again", r.put.Name)
+		}
+	}
+	for name, change := range map[string]func(*fleet.Doc){
+		"a text": func(d *fleet.Doc) { d.Text = strings.Replace(d.Text, "/srv/www", "/", 1) }, "a digest": func(d *fleet.Doc) { d.Digest = digest },
+		"a name": func(d *fleet.Doc) { d.Name = "webb" },
+	} {
+		bad := &fleet.Bundle{Docs: slices.Clone(b.Docs)}
+		change(&bad.Docs[slices.IndexFunc(bad.Docs, func(d fleet.Doc) bool { return d.Name == "web" })])
+		if err := m.activateBundle(bad, fleet.Digest([]byte(name))); err == nil {
+			t.Errorf("%s was changed, and it was taken for known", name)
+		}
+	}
+	fragment := &fleet.Bundle{Docs: slices.Clone(b.Docs)}
+	f := &fragment.Docs[slices.IndexFunc(fragment.Docs, func(d fleet.Doc) bool { return d.Name == "local/data" })]
+	f.Text = strings.Replace(f.Text, "/var/lib/data", "/", 1)
+	if err := m.activateBundle(fragment, fleet.Digest([]byte("f"))); !errors.Is(err, errs.ErrTampered) {
+		t.Errorf("another fragment: %v", err)
+	}
+	m.mustActivate(nil, web("one"), strings.Replace(dataFragment, "/var/lib/data", "/var/lib/other", 1), otherPolicy)
+	v, err := m.st.Get(store.KindLandlockPolicy, "web")
+	if err != nil || v.GetInfo().GetNumber() != 2 {
+		t.Errorf("with another fragment: %v %v", v.GetInfo(), err)
+	}
+}
+
 // TestRefusedBundles: whatever is wrong with a bundle on this host, nothing of it is there afterwards.
 func TestRefusedBundles(t *testing.T) {
 	good, _ := bundle(t, nil, web("two"), dataFragment)
@@ -223,7 +260,7 @@ func TestRefusedBundles(t *testing.T) {
 	} {
 		m := newMachine(t, 7)
 		m.mustActivate(nil, otherPolicy)
-		m.Host.cfg.Support = landlock.Support{State: landlock.Available, ABI: c.abi}
+		m.Host.cfg.Support, m.Host.known = landlock.Support{State: landlock.Available, ABI: c.abi}, nil
 		if c.abi == 0 {
 			m.Host.cfg.Support = landlock.Support{State: landlock.NotBuilt, Err: errs.ErrLandlockNotBuilt}
 		}

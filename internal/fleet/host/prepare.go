@@ -1,6 +1,7 @@
 package host
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"strings"
@@ -35,6 +36,38 @@ func (b bundled) Fragment(name string) (*apiv1.Fragment, error) {
 	return nil, fmt.Errorf("%w: fragment %q is not in the bundle", errs.ErrNotFound, name)
 }
 
+// known is a document that was compiled here before, by all that its result depends on beside this kernel: its text and
+// the bundle's fragments. Of most bundles most documents are those of the bundle before.
+type known map[[sha256.Size]byte]ready
+
+// ready is a document that is compiled.
+type ready struct {
+	put  store.Put
+	lost bool
+}
+
+// keyOf names a document with the fragments that it may include.
+func keyOf(d fleet.Doc, fragments []byte) [sha256.Size]byte {
+	h := sha256.New()
+	h.Write(fragments)
+	for _, part := range []string{d.Kind, d.Name, d.Digest, d.Text} {
+		fmt.Fprintf(h, "%d:%s", len(part), part)
+	}
+	return [sha256.Size]byte(h.Sum(nil))
+}
+
+// fragmentsOf is the hash of all fragments of a bundle.
+func fragmentsOf(b *fleet.Bundle) []byte {
+	h := sha256.New()
+	for _, d := range b.Docs {
+		if d.Kind == policy.KindFragment {
+			key := keyOf(d, nil)
+			h.Write(key[:])
+		}
+	}
+	return h.Sum(nil)
+}
+
 // maxTold is how many documents an error tells of.
 const maxTold = 5
 
@@ -44,10 +77,16 @@ func (h *Host) prepare(b *fleet.Bundle) (*prepared, error) {
 	for _, name := range b.Local {
 		p.local[name] = true
 	}
-	docs := make([]*policy.Document, len(b.Docs))
+	docs := make([]*policy.Document, len(b.Docs)) // nil: known
 	src := bundled{}
 	var failed []error
+	fragments, now := fragmentsOf(b), known{}
 	for i, d := range b.Docs {
+		key := keyOf(d, fragments)
+		if r, ok := h.known[key]; ok && d.Kind == policy.KindPolicy {
+			now[key] = r
+			continue
+		}
 		var err error
 		if docs[i], err = parse(d); err != nil {
 			failed = append(failed, err)
@@ -59,19 +98,43 @@ func (h *Host) prepare(b *fleet.Bundle) (*prepared, error) {
 		return nil, err
 	}
 	for i, d := range docs {
-		if err := h.one(p, d, b.Docs[i].Digest, src); err != nil {
+		key := keyOf(b.Docs[i], fragments)
+		if d == nil {
+			p.take(now[key])
+			continue
+		}
+		r, err := h.one(p, d, b.Docs[i].Digest, src)
+		if err != nil {
 			failed = append(failed, fmt.Errorf("%s/%s: %w", d.Kind, d.Name, err))
+		} else if r != nil {
+			p.take(*r)
+			now[key] = *r
 		}
 	}
 	if err := told(failed); err != nil {
 		return nil, err
 	}
 	for _, d := range docs {
-		if err := h.checkBinding(d, docs); err != nil {
+		if d == nil {
+			continue
+		}
+		if err := h.checkBinding(d, p.puts); err != nil {
 			failed = append(failed, fmt.Errorf("%s/%s: %w", d.Kind, d.Name, err))
 		}
 	}
-	return p, told(failed)
+	if err := told(failed); err != nil {
+		return nil, err
+	}
+	h.known = now
+	return p, nil
+}
+
+// take adds a compiled document.
+func (p *prepared) take(r ready) {
+	p.puts = append(p.puts, r.put)
+	if r.lost {
+		p.degraded = append(p.degraded, r.put.Name)
+	}
 }
 
 func told(list []error) error {
@@ -93,55 +156,51 @@ func parse(d fleet.Doc) (*policy.Document, error) {
 	return list[0], nil
 }
 
-// one compiles a document, and holds it against the digest that was signed.
-func (h *Host) one(p *prepared, d *policy.Document, digest string, src policy.FragmentSource) error {
+// one compiles a document, and holds it against the digest that was signed. It gives nil for one that is not stored.
+func (h *Host) one(p *prepared, d *policy.Document, digest string, src policy.FragmentSource) (*ready, error) {
 	pins, contents, err := policy.Pin(d, src)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if got := policy.ContentDigest(d.Resource, pins); got != digest {
-		return fmt.Errorf("%w: its content has the digest %s here, the bundle says %s", errs.ErrTampered, got, digest)
+		return nil, fmt.Errorf("%w: its content has the digest %s here, the bundle says %s", errs.ErrTampered, got, digest)
 	}
+	r := &ready{put: store.Put{
+		Kind: d.Kind, Name: d.Name, Resource: d.Resource, Source: d.Source, SourceName: d.File, SourceLine: uint32(d.FirstLine),
+		Digest: digest, Pins: pins, PinContents: contents,
+	}}
 	switch k := d.Resource.GetKind().(type) {
 	case *apiv1.Resource_LandlockPolicy:
 		c, err := policy.Compile(k.LandlockPolicy, policy.CompileOptions{Parameters: policy.ExampleParameters(k.LandlockPolicy), Fragments: src, Document: d})
 		if err != nil {
-			return err
+			return nil, err
 		}
-		lost, err := h.enforceable(c.Profile)
-		if err != nil {
-			return err
-		}
-		if lost {
-			p.degraded = append(p.degraded, d.Name)
+		if r.lost, err = h.enforceable(c.Profile); err != nil {
+			return nil, err
 		}
 	case *apiv1.Resource_SmackPolicy:
 		if p.smack != nil {
-			return fmt.Errorf("%w: the bundle has %s too, and a host has one SmackPolicy", errs.ErrInvalid, p.smack.GetInfo().GetName())
+			return nil, fmt.Errorf("%w: the bundle has %s too, and a host has one SmackPolicy", errs.ErrInvalid, p.smack.GetInfo().GetName())
 		}
 		if _, err := policy.CompileSmack(k.SmackPolicy, d); err != nil {
-			return err
+			return nil, err
 		}
 		number, err := h.next(d, digest)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		p.smack = &apiv1.Version{
 			Info:     &apiv1.VersionInfo{Kind: d.Kind, Name: d.Name, Number: number, Digest: digest},
 			Resource: d.Resource, Source: d.Source, SourceName: d.File, SourceLine: uint32(d.FirstLine),
 		}
 	case *apiv1.Resource_PolicyTest:
-		return nil // for those who publish; nothing here runs it
+		return nil, nil // for those who publish; nothing here runs it
 	case *apiv1.Resource_Fragment:
 		if policy.IsReserved(d.Name) {
-			return nil // it is kept with the versions that include it; the name belongs to this policyd's own
+			return nil, nil // it is kept with the versions that include it; the name belongs to this policyd's own
 		}
 	}
-	p.puts = append(p.puts, store.Put{
-		Kind: d.Kind, Name: d.Name, Resource: d.Resource, Source: d.Source, SourceName: d.File, SourceLine: uint32(d.FirstLine),
-		Digest: digest, Pins: pins, PinContents: contents,
-	})
-	return nil
+	return r, nil
 }
 
 // next is the number that a document with this content has, or is going to have.
@@ -195,7 +254,7 @@ func (h *Host) lost(v *apiv1.Version) (bool, error) {
 }
 
 // checkBinding holds the values that a Binding gives against its policy, of the bundle or of this host.
-func (h *Host) checkBinding(d *policy.Document, docs []*policy.Document) error {
+func (h *Host) checkBinding(d *policy.Document, puts []store.Put) error {
 	spec := d.Resource.GetBinding().GetSpec()
 	if spec == nil {
 		return nil
@@ -204,7 +263,7 @@ func (h *Host) checkBinding(d *policy.Document, docs []*policy.Document) error {
 	if err != nil {
 		return err
 	}
-	for _, other := range docs {
+	for _, other := range puts {
 		if other.Kind == policy.KindPolicy && other.Name == ref.Name {
 			return policy.CheckParameters(other.Resource.GetLandlockPolicy(), spec.GetSet())
 		}
