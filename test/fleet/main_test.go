@@ -43,6 +43,7 @@ var built struct {
 func programs(t *testing.T) string {
 	t.Helper()
 	built.once.Do(func() {
+		//nolint:usetesting // it is all tests'
 		if built.dir, built.err = os.MkdirTemp("", "policyd-fleet-"); built.err != nil {
 			return
 		}

@@ -52,10 +52,7 @@ func (b *lockedBuffer) String() string {
 // newDaemon writes the configuration of a node; more are lines of the section fleet.
 func newDaemon(t *testing.T, p *publisher, name string, more ...string) *daemon {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "node-") // the path of a socket is short
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := t.TempDir()
 	d := &daemon{t: t, dir: dir, name: name, programs: programs(t), out: &lockedBuffer{}, config: filepath.Join(dir, "policyd.yaml")}
 	text := fmt.Sprintf("log: {format: text, level: info}\nmetrics: {listen: \"unix://%s/metrics.sock\"}\nfleet:\n  name: %s\n  node: %s\n  endpoints: [\"%s\"]\n  channel: stable\n  contentKeys: {keys: [\"%s\"]}\n  rolloutKeys: {keys: [\"%s\"]}\n",
 		dir, fleetName, name, strings.Join(p.store.Client.Endpoints(), `", "`), p.content.verifier, p.rollout.verifier)
@@ -67,7 +64,6 @@ func newDaemon(t *testing.T, p *publisher, name string, more ...string) *daemon 
 	}
 	t.Cleanup(func() {
 		d.end(syscall.SIGTERM)
-		os.RemoveAll(dir)
 		if t.Failed() {
 			t.Logf("%s:\n%s", name, d.out)
 		}
