@@ -58,7 +58,11 @@ func newFleetRollback(f *fleetApp) *cobra.Command {
 			if p.Seq, err = f.nextSeq(ctx, channel, now, o.seq); err != nil {
 				return err
 			}
-			p.Rollout = fleet.Rollout{ID: fmt.Sprintf("back%d-%s", p.Seq, p.Issued.Format("20060102T150405")), Percent: fleet.Full, Stages: []int{fleet.Full}, MaxFailed: fleet.Full}
+			p.Rollout = fleet.Rollout{
+				ID:      fmt.Sprintf("back%d-%s", p.Seq, p.Issued.Format("20060102T150405")),
+				Percent: fleet.Full, Stages: []int{fleet.Full},
+				MaxFailed: fleet.Full, MinLoaded: fleet.Full - 100, // it is never halted, and over when nearly all have it
+			}
 			return f.signAndPut(ctx, p, o, rev, true)
 		},
 	}
