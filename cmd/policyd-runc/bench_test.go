@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -94,7 +95,8 @@ func inTurn(b *testing.B, ways []way) {
 
 // BenchmarkContainerStart runs `true` in a container: by the runtime alone, through policyd-runc without a profile,
 // and with one, in turn. The bundle and what policyd-runc keeps for containers are in a tmpfs, as engines and policyd
-// have them in /run. To reach: with a profile at most 1.05 of runc alone. Wants -benchtime 200x or more.
+// have them in /run. Twice: with what `runc spec` writes, and with the seccomp filter that engines add. To reach: with a
+// profile at most 1.05 of runc alone. Wants -benchtime 200x or more.
 func BenchmarkContainerStart(b *testing.B) {
 	testkernel.RequireRoot(b)
 	if sup := landlock.Probe(); sup.State != landlock.Available {
@@ -107,27 +109,75 @@ func BenchmarkContainerStart(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	for _, name := range []string{"runc", "crun"} {
-		b.Run(name, func(b *testing.B) {
-			e := newEngine(b, b.TempDir(), name, socket)
-			if name == "crun" {
-				withoutHybrid(b)
+	for _, bundle := range []struct {
+		name   string
+		change func(spec map[string]any)
+	}{{"spec", nil}, {"engine", withSeccomp(b)}} {
+		for _, name := range []string{"runc", "crun"} {
+			b.Run(bundle.name+"/"+name, func(b *testing.B) { startInTurn(b, name, socket, bin, bundle.change) })
+		}
+	}
+}
+
+func startInTurn(b *testing.B, name, socket, bin string, change func(spec map[string]any)) {
+	e := newEngine(b, b.TempDir(), name, socket)
+	if name == "crun" {
+		withoutHybrid(b)
+	}
+	env := append(os.Environ(), configEnv+"="+e.dir+"/runc.yaml")
+	var ways []way
+	for _, w := range []struct{ name, program, profile string }{
+		{name, name, ""}, {"passthrough", bin + "/policyd-runc", ""}, {"profile", bin + "/policyd-runc", "box"},
+	} {
+		bundle := e.bundle(w.profile, change, "true")
+		text := read(b, bundle+"/config.json")
+		ways = append(ways, way{w.name, func() {
+			if err := os.WriteFile(bundle+"/config.json", []byte(text), 0o644); err != nil {
+				b.Fatal(err)
 			}
-			env := append(os.Environ(), configEnv+"="+e.dir+"/runc.yaml")
-			var ways []way
-			for _, w := range []struct{ name, program, profile string }{
-				{name, name, ""}, {"passthrough", bin + "/policyd-runc", ""}, {"profile", bin + "/policyd-runc", "box"},
-			} {
-				bundle := e.bundle(w.profile, nil, "true")
-				text := read(b, bundle+"/config.json")
-				ways = append(ways, way{w.name, func() {
-					if err := os.WriteFile(bundle+"/config.json", []byte(text), 0o644); err != nil {
-						b.Fatal(err)
-					}
-				}, []string{w.program, "--root", e.dir + "/root", "run", "--bundle", bundle, e.id()}, env})
-			}
-			inTurn(b, ways)
-		})
+		}, []string{w.program, "--root", e.dir + "/root", "run", "--bundle", bundle, e.id()}, env})
+	}
+	inTurn(b, ways)
+}
+
+// withSeccomp adds what engines add to what `runc spec` writes and a start spends time on: a seccomp filter, the one of podman's package, as
+// far as it holds for every container.
+func withSeccomp(b *testing.B) func(spec map[string]any) {
+	b.Helper()
+	const file = "/usr/share/containers/seccomp.json"
+	text, err := os.ReadFile(file)
+	if err != nil {
+		testkernel.Skip(b, file, "apt-get install podman")
+	}
+	var filter struct {
+		DefaultAction   string           `json:"defaultAction"`
+		DefaultErrnoRet int              `json:"defaultErrnoRet"`
+		Syscalls        []map[string]any `json:"syscalls"`
+	}
+	if err := json.Unmarshal(text, &filter); err != nil {
+		b.Fatal(err)
+	}
+	var calls []map[string]any
+	for _, c := range filter.Syscalls {
+		if inc := fmt.Sprint(c["includes"]); strings.Contains(inc, "caps") || strings.Contains(inc, "arches") && !strings.Contains(inc, "amd64") {
+			continue
+		}
+		if exc := fmt.Sprint(c["excludes"]); strings.Contains(exc, "amd64") {
+			continue
+		}
+		for _, key := range []string{"includes", "excludes", "comment", "errno"} {
+			delete(c, key)
+		}
+		if c["args"] == nil {
+			delete(c, "args")
+		}
+		calls = append(calls, c)
+	}
+	return func(spec map[string]any) {
+		spec["linux"].(map[string]any)["seccomp"] = map[string]any{
+			"defaultAction": filter.DefaultAction, "defaultErrnoRet": filter.DefaultErrnoRet, "syscalls": calls,
+			"architectures": []string{"SCMP_ARCH_X86_64", "SCMP_ARCH_X86", "SCMP_ARCH_X32"},
+		}
 	}
 }
 
