@@ -41,7 +41,8 @@ func takeLabel(label string) error {
 // macAdmin tells whether the calling thread may have CAP_MAC_ADMIN (capget(2), version 3).
 func macAdmin() (bool, error) {
 	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var data [2]unix.CapUserData
+	all := unix.CapUserData{Permitted: ^uint32(0)} // for an answer that is none of the kernel's
+	data := [2]unix.CapUserData{all, all}
 	if err := unix.Capget(&head, &data[0]); err != nil {
 		return false, fmt.Errorf("capget: %w", err)
 	}

@@ -166,6 +166,8 @@ func testRun(t *testing.T, e *engine) {
 		{"seccomp, as if not built", "box", seccomp("landlock_create_ruleset", 38), []string{"echo", "ran"}, 125, "", "not built"},
 		{"seccomp, degrade", "soft", seccomp("landlock_create_ruleset", 38), []string{"echo", "ran"}, 125, "", "not built"},
 		{"seccomp, may gain privileges", "box", seccomp("landlock_restrict_self", 1, process("noNewPrivileges", false)), []string{"echo", "ran"}, 125, "", "landlock_restrict_self"},
+		{"seccomp, as if restricted", "box", seccomp("landlock_restrict_self", 0), []string{"echo", "ran"}, 125, "", "something else than the kernel"},
+		{"seccomp, as if there were rulesets", "box", seccomp("landlock_create_ruleset", 0), []string{"echo", "ran"}, 125, "", "something else than the kernel"},
 		{"relative in the root", "box", nil, []string{"bin/cat", "/data/open"}, 0, "open\n", ""},
 		{"relative, missing", "box", nil, []string{"./bin/absent"}, 127, "", "program not found"},
 		{"relative, of another folder", "box", process("cwd", "/bin"), []string{"bin/cat", "/data/open"}, 127, "", "program not found"},

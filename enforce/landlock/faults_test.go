@@ -13,16 +13,23 @@ import (
 
 // refuse makes a system call fail with EIO on this thread from now on, when its
 // argument arg is value (any, for arg -1).
-func refuse(nr uint32, arg int, value uint32) error {
+func refuse(nr uint32, arg int, value uint32) error { return answer(nr, arg, value, unix.EIO) }
+
+// answer is refuse with another error; 0 is that the call has worked, though it was not made.
+func answer(nr uint32, arg int, value uint32, errno unix.Errno) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return err
 	}
+	return filter(nr, arg, value, errno)
+}
+
+func filter(nr uint32, arg int, value uint32, errno unix.Errno) error {
 	filter := []unix.SockFilter{
 		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 0}, // seccomp_data.nr
 		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 3, K: nr},
 		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: uint32(16 + 8*max(arg, 0))}, // seccomp_data.args, low half
 		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 1, K: value},
-		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(unix.EIO)},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(errno)},
 		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
 	}
 	if arg < 0 {

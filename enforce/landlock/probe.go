@@ -77,6 +77,9 @@ func probe(k kernel) Support {
 	if err != nil {
 		return unsupported(err)
 	}
+	if version < 1 {
+		return Support{State: Blocked, Err: fmt.Errorf("%w: something else than the kernel answers landlock_create_ruleset", errs.ErrLandlockBlocked)}
+	}
 	s := Support{Claimed: version, ABI: min(version, profile.MaxABI)}
 	for s.ABI > 0 {
 		err = k.create(fullAttr(s.ABI))

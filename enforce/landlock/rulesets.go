@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"sync/atomic"
 
-	ll "github.com/landlock-lsm/go-landlock/landlock/syscall"
 	"golang.org/x/sys/unix"
 
 	"policyd.dev/policyd/enforce/profile"
@@ -86,24 +85,27 @@ func FromFDs(layers []Layer, p *profile.Profile) *Rulesets {
 // RestrictThread sets no_new_privs on the calling thread and stacks every
 // layer on it, for good. The caller has locked the goroutine to the thread and
 // ends it locked, also after an error: the thread may then be half restricted.
+//
+// An error that wraps errs.ErrLandlockBlocked is of a seccomp filter, also of one
+// that answers that the kernel has restricted the thread where it was not asked.
 func (r *Rulesets) RestrictThread() error {
 	return r.RestrictThreadStep(nil)
 }
 
-// RestrictThreadStep is RestrictThread with a call before every system call it
-// makes ("no_new_privs", "restrict_self"); an error of step ends it there.
+// RestrictThreadStep is RestrictThread with a call before every step it takes
+// ("no_new_privs", "restrict_self"); an error of step ends it there.
 func (r *Rulesets) RestrictThreadStep(step func(name string) error) error {
 	if err := runStep(step, "no_new_privs"); err != nil {
 		return err
 	}
-	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-		return fmt.Errorf("set no_new_privs: %w", err)
+	if err := setNoNewPrivs(); err != nil {
+		return err
 	}
 	for i, l := range r.layers {
 		if err := runStep(step, "restrict_self"); err != nil {
 			return err
 		}
-		if err := ll.LandlockRestrictSelf(l.fd, l.flags); err != nil {
+		if err := restrictSelf(l.fd, l.flags); err != nil {
 			return fmt.Errorf("layer %q: %w", r.Layers[i], restrictError(err, i, len(r.layers)))
 		}
 	}
