@@ -42,6 +42,7 @@ kernels: ## build the kernels that tests run on (cached outside the checkout)
 lint: ## go vet, golangci-lint, gofumpt, buf
 	$(GO) vet ./...
 	$(TOOL) golangci-lint run ./...
+	cd test/fleet && $(GO) vet ./... && $$($(TOOL) -n golangci-lint) run ./... # a module of its own
 	cd api && $(TOOL) buf lint && $(TOOL) buf format --exit-code -d
 	cd api && $(TOOL) buf breaking --against baseline.binpb
 
