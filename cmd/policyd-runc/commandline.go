@@ -112,7 +112,10 @@ func (l *line) option(at int, known options) (taken int, err error) {
 	if !ok && arg[1] != '-' {
 		return l.cluster(at, known)
 	}
+	_, shortValued, short := known.find(name[:min(1, len(name))])
 	switch {
+	case ok && arg[1] != '-' && len(name) > 1 && short && (valued || shortValued):
+		return 0, fmt.Errorf("option %s means one thing to runc (--%s) and another to crun (-%s %s): write it with two dashes", arg, long, name[:1], arg[2:])
 	case !ok:
 		return 0, fmt.Errorf("option %s is not known to policyd-runc, which must know where options end", arg)
 	case inline && !valued:

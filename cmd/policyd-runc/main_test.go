@@ -154,7 +154,7 @@ func TestContainers(t *testing.T) {
 		{"create", "", web, []string{"--root", "r", "--log", "l", "--log-format", "json", "create", "--bundle", ".", "--pid-file", "p", "id"}, true, ""},
 		{"run in the bundle", "", web, []string{"run", "id"}, true, ""},
 		{"options after the id", "", web, []string{"create", "id", "-b", "."}, true, ""},
-		{"one dash", "", web, []string{"-root", "r", "create", "-bundle=.", "id"}, true, ""},
+		{"one dash", "", web, []string{"-root", "r", "create", "--bundle=.", "-no-pivot", "id"}, true, ""},
 		{"a bundle named create", "", web, []string{"--log=create", "run", "--bundle", "../bundle", "exec"}, true, ""},
 		{"crun's cluster", "", web, []string{"--cgroup-manager=disabled", "run", "-db", ".", "id"}, true, ""},
 		{"crun's config", "", web, []string{"run", "-f", "config.json", "id"}, true, ""},
@@ -171,6 +171,8 @@ func TestContainers(t *testing.T) {
 		{"restore", "", web, []string{"restore", "id"}, false, "would not be confined"},
 		{"unknown option before", "", web, []string{"--new", "create", "id"}, false, "is not known"},
 		{"unknown option", "", web, []string{"create", "--new", "x", "id"}, false, "is not known"},
+		{"one dash, a bundle to runc, another to crun", "", web, []string{"create", "-bundle=.", "id"}, false, "two dashes"},
+		{"one dash, of one meaning", "", web, []string{"create", "-pid-file", "p", "-detach", "id"}, true, ""},
 		{"two bundles", "", web, []string{"create", "-b", ".", "--bundle=/other", "id"}, false, "is there twice"},
 		{"help with a value", "", web, []string{"create", "--help=false", "id"}, false, "without a value"},
 		{"another config", "", web, []string{"create", "--config", "./config.json", "id"}, false, "no absolute path"},
@@ -266,6 +268,8 @@ func TestExec(t *testing.T) {
 		{"not there", "STATE=", []string{"exec", "id", "ls"}, nil, "container does not exist"},
 		{"no state", "STATE=x", []string{"exec", "id", "ls"}, nil, "not JSON"},
 		{"unknown option", confined, []string{"exec", "--new", "id", "ls"}, nil, "is not known"},
+		{"one dash, another process file to crun", confined, []string{"exec", "-process", "x", "id"}, nil, "two dashes"},
+		{"one dash, a process file to crun alone", confined, []string{"exec", "-pid-file", "x", "id", "ls"}, nil, "two dashes"},
 		{"no process file", confined, []string{"exec", "--process", "absent", "id"}, nil, "absent"},
 	} {
 		h.put("bundle/x", "", 0o644)

@@ -101,7 +101,8 @@ func skipString(b []byte, i int) int {
 
 // member finds a member of an object; false when there is none or it is null
 // and its span is then that of null, if it is there. Runtimes differ in which of
-// two members of one name they take, and in whether case matters, so both are refused.
+// two members of one name they take, in whether case matters, and in whether a
+// name ends at a NUL (crun's do), so all three are refused.
 func member(b []byte, at span, name string) (span, bool, error) {
 	all, err := children(b, at, '{')
 	if err != nil {
@@ -114,7 +115,7 @@ func member(b []byte, at span, name string) (span, bool, error) {
 func pick(b []byte, all []span, name string) (span, bool, error) {
 	var found span
 	for _, s := range all {
-		if !strings.EqualFold(s.key, name) {
+		if key, _, _ := strings.Cut(s.key, "\x00"); !strings.EqualFold(key, name) {
 			continue
 		}
 		if s.key != name || found.end != 0 {
@@ -134,6 +135,9 @@ func stringMember(b []byte, at span, name string) (string, error) {
 	var v string
 	if err := json.Unmarshal(b[s.start:s.end], &v); err != nil {
 		return "", fmt.Errorf("%w: %s: %w", errs.ErrInvalid, name, err)
+	}
+	if strings.Contains(v, "\x00") {
+		return "", fmt.Errorf("%w: %s: %q has a NUL, where it ends for some runtimes", errs.ErrInvalid, name, v)
 	}
 	return v, nil
 }

@@ -142,6 +142,11 @@ func TestRefused(t *testing.T) {
 		"process, other case": `{"process":{"args":["a"]},"Process":{"args":["b"]},` + dev + `}`,
 		"only other case":     `{"Process":{"args":["b"]},` + dev + `}`,
 		"args twice":          `{"process":{"args":["a"],"arg\u0073":["b"]},` + dev + `}`,
+		"process, NUL":        `{"process\u0000":{"args":["b"]},"process":{"args":["a"]},` + dev + `}`,
+		"args, NUL":           `{"process":{"Args\u0000x":["b"],"args":["a"]},` + dev + `}`,
+		"mounts, NUL":         `{"mounts\u0000x":[],"process":{"args":["a"]},` + dev + `}`,
+		"annotations, NUL":    `{"annotations\u0000x":{},"process":{"args":["a"]},` + dev + `}`,
+		"destination, NUL":    `{"process":{"args":["a"]},"mounts":[{"destination":"/dev","type":"tmpfs"},{"destination":"/dev\u0000x","type":"bind","source":"/dev"}]}`,
 		"long s":              `{"process":{"args":["a"],"argſ":["b"]},` + dev + `}`,
 		"no args":             `{"process":{},` + dev + `}`,
 		"empty args":          `{"process":{"args":[]},` + dev + `}`,
@@ -173,7 +178,7 @@ func TestEditProcess(t *testing.T) {
 	if other, err := EditProcess(got, Launch{Digest: "sha256:34"}); err != nil || strings.Count(string(other), LauncherPath) != 2 {
 		t.Errorf("under another: %s, %v", other, err)
 	}
-	for _, bad := range []string{``, `{}`, `{"args":[]}`, `{"args":null}`, `{"args":["a"],"Args":["b"]}`, `{"args":{}}`} {
+	for _, bad := range []string{``, `{}`, `{"args":[]}`, `{"args":null}`, `{"args":["a"],"Args":["b"]}`, `{"args\u0000":["b"],"args":["a"]}`, `{"args":{}}`} {
 		if got, err := EditProcess([]byte(bad), Launch{Digest: "sha256:12"}); err == nil {
 			t.Errorf("%s: %s", bad, got)
 		}
