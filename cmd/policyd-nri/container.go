@@ -14,13 +14,24 @@ import (
 	"policyd.dev/policyd/enforce/oci"
 )
 
-// Annotations by which the runtimes themselves tell policyd-runc what NRI has fields for; enforce/oci reads them.
-const (
-	keyContainerName = "io.kubernetes.cri.container-name"
-	keyPod           = "io.kubernetes.cri.sandbox-name"
-	keyNamespace     = "io.kubernetes.cri.sandbox-namespace"
-	keyImage         = "io.kubernetes.cri.image-name"
+// keys are annotations by which a runtime itself tells policyd-runc what NRI has fields for; enforce/oci reads them.
+type keys struct{ container, pod, namespace, image string }
+
+var (
+	containerd = keys{"io.kubernetes.cri.container-name", "io.kubernetes.cri.sandbox-name", "io.kubernetes.cri.sandbox-namespace", "io.kubernetes.cri.image-name"}
+	crio       = keys{"io.kubernetes.container.name", "io.kubernetes.pod.name", "io.kubernetes.pod.namespace", "io.kubernetes.cri-o.ImageName"}
 )
+
+// keysOf are those of the runtime that made a container. CRI-O's containers have the pod's annotations among their own,
+// so with keys of both enforce/oci refuses.
+func keysOf(c *api.Container) keys {
+	for key := range c.GetAnnotations() {
+		if key == crio.image || key == "io.kubernetes.cri-o.ContainerType" {
+			return crio
+		}
+	}
+	return containerd
+}
 
 // config is the part of a config.json that matters here.
 type config struct {
@@ -80,7 +91,8 @@ func annotationsOf(pod *api.PodSandbox, c *api.Container) map[string]string {
 		}
 	}
 	maps.Copy(a, c.GetAnnotations())
-	for key, value := range map[string]string{keyContainerName: c.GetName(), keyPod: pod.GetName(), keyNamespace: pod.GetNamespace(), keyImage: c.GetImage().GetName()} {
+	k := keysOf(c)
+	for key, value := range map[string]string{k.container: c.GetName(), k.pod: pod.GetName(), k.namespace: pod.GetNamespace(), k.image: c.GetImage().GetName()} {
 		if value != "" {
 			a[key] = value // the runtime's own word; an annotation could be anybody's
 		}

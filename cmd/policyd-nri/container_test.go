@@ -10,6 +10,28 @@ import (
 	"policyd.dev/policyd/enforce/profile"
 )
 
+// CRI-O has a pod's annotations among its containers' own: containerd's keys there are not the runtime's word.
+func TestDescribeCRIO(t *testing.T) {
+	p := &api.PodSandbox{Name: "p", Namespace: "n"}
+	for key, value := range map[string]string{"": "", "io.kubernetes.cri.container-type": "sandbox", "io.kubernetes.cri.image-name": "trusted", "io.kubernetes.cri.sandbox-namespace": "trusted"} {
+		c := (&host{}).container("web", "a", "b")
+		c.Annotations = map[string]string{"io.kubernetes.cri-o.ContainerType": "container", "io.kubernetes.cri-o.ImageName": "nginx:1", "policyd.dev/profile": "web"}
+		if key != "" {
+			c.Annotations[key] = value
+		}
+		d, err := describe(p, c)
+		if key != "" {
+			if err == nil {
+				t.Errorf("%s: %+v", key, d.Config)
+			}
+			continue
+		}
+		if err != nil || d.Sandbox || d.Ref != "web" || d.Container != "web" || d.Namespace != "n" || d.Pod != "p" || d.Image != "nginx:1" {
+			t.Errorf("%+v, %v", d, err)
+		}
+	}
+}
+
 // Whatever a pod says, its container is left alone only when the runtime marks it as the sandbox, and what is adjusted
 // runs the launcher before the program as it was, under the digest asked for.
 func FuzzDescribe(f *testing.F) {

@@ -1,7 +1,6 @@
 package oci
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"path"
@@ -83,13 +82,10 @@ func ReadConfig(text []byte) (*Config, error) {
 	for _, key := range []string{AnnotationApplied, AnnotationVersion, AnnotationSmack} {
 		delete(a, key)
 	}
-	// Of containerd and of CRI-O.
 	c.Annotations = a
-	c.Sandbox = a["io.kubernetes.cri.container-type"] == "sandbox" || a["io.kubernetes.cri-o.ContainerType"] == "sandbox"
-	c.Image = cmp.Or(a["io.kubernetes.cri.image-name"], a["io.kubernetes.cri-o.ImageName"])
-	c.Namespace = cmp.Or(a["io.kubernetes.cri.sandbox-namespace"], a["io.kubernetes.pod.namespace"])
-	c.Container = cmp.Or(a["io.kubernetes.cri.container-name"], a["io.kubernetes.container.name"])
-	c.Pod = cmp.Or(a["io.kubernetes.cri.sandbox-name"], a["io.kubernetes.pod.name"])
+	if err := c.readEngine(); err != nil {
+		return nil, err
+	}
 	if c.Sandbox {
 		return c, nil
 	}

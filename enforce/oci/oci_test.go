@@ -128,6 +128,25 @@ func TestWhichProfile(t *testing.T) {
 	}
 }
 
+// A pod's annotations are handed on by the engine: those of the other engine are not its word.
+func TestForeignEngine(t *testing.T) {
+	for _, text := range []string{
+		`"io.kubernetes.cri-o.ContainerType":"container","io.kubernetes.cri.container-type":"sandbox"`,
+		`"io.kubernetes.cri-o.ContainerType":"container","io.kubernetes.cri.image-name":"trusted"`,
+		`"io.kubernetes.cri-o.ImageName":"own","io.kubernetes.cri.sandbox-namespace":"trusted"`,
+		`"io.kubernetes.cri-o.ContainerType":"container","io.kubernetes.cri.container-name":""`,
+		`"io.kubernetes.cri.container-type":"container","io.kubernetes.cri-o.ContainerType":"sandbox"`,
+	} {
+		if c, err := ReadConfig([]byte(`{"annotations":{` + text + `}}`)); !errors.Is(err, errs.ErrInvalid) || !strings.Contains(err.Error(), "no engine sets both") {
+			t.Errorf("%s: %+v, %v", text, c, err)
+		}
+	}
+	c, err := ReadConfig([]byte(`{"annotations":{"io.kubernetes.cri-o.ContainerType":"container","io.kubernetes.cri-o.ImageName":"a","io.kubernetes.pod.namespace":"b","io.kubernetes.container.name":"c","io.kubernetes.pod.name":"d","io.kubernetes.cri-o.userns-mode":"auto"}}`))
+	if err != nil || c.Image != "a" || c.Namespace != "b" || c.Container != "c" || c.Pod != "d" || c.Sandbox {
+		t.Errorf("CRI-O: %+v, %v", c, err)
+	}
+}
+
 // None of these may come out as something to start.
 func TestRefused(t *testing.T) {
 	const dev = `"mounts":[{"destination":"/dev","type":"tmpfs"}]`
