@@ -111,6 +111,8 @@ var (
 	ErrStoreNewer = errors.New("store was written by a newer policyd")
 	// ErrShutdown: the daemon is stopping.
 	ErrShutdown = errors.New("policyd is stopping")
+	// ErrRestart: the daemon stops, and the next one goes on with the streams of the sandbox.
+	ErrRestart = errors.New("policyd restarts")
 )
 
 // What a fleet sends is not believed. The node keeps what it has.

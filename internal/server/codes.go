@@ -78,6 +78,7 @@ var codeTable = []codeRow{
 	{errs.ErrStoreReadOnly, codes.FailedPrecondition, "STORE_READ_ONLY"},
 	{errs.ErrStoreNewer, codes.FailedPrecondition, "STORE_NEWER"},
 	{errs.ErrStoreFailed, codes.Unavailable, "STORE_FAILED"},
+	{errs.ErrRestart, codes.Unavailable, "RESTARTING"},
 	{errs.ErrShutdown, codes.Unavailable, "SHUTTING_DOWN"},
 
 	{errs.ErrTooLarge, codes.InvalidArgument, "TOO_LARGE"},

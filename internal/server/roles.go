@@ -37,6 +37,7 @@ var methods = map[string]access{
 
 	apiv1.SandboxService_Start_FullMethodName:         {least: config.RoleUser, doing: "start programs", write: true},
 	apiv1.SandboxService_Run_FullMethodName:           {least: config.RoleUser, doing: "start programs", write: true},
+	apiv1.SandboxService_Attach_FullMethodName:        {least: config.RoleUser, doing: "attach to sandboxes", write: true},
 	apiv1.SandboxService_GetSandbox_FullMethodName:    {least: config.RoleUser, doing: "see sandboxes"},
 	apiv1.SandboxService_ListSandboxes_FullMethodName: {least: config.RoleUser, doing: "see sandboxes"},
 	apiv1.SandboxService_Wait_FullMethodName:          {least: config.RoleUser, doing: "wait for sandboxes"},

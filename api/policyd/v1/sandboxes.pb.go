@@ -401,7 +401,10 @@ type Sandbox struct {
 	LinksMore  uint32 `protobuf:"varint,34,opt,name=links_more,json=linksMore,proto3" json:"links_more,omitempty"`
 	MaskedMore uint32 `protobuf:"varint,35,opt,name=masked_more,json=maskedMore,proto3" json:"masked_more,omitempty"`
 	// Smack label of the program; "" for policyd's own.
-	SmackLabel    string `protobuf:"bytes,36,opt,name=smack_label,json=smackLabel,proto3" json:"smack_label,omitempty"`
+	SmackLabel string `protobuf:"bytes,36,opt,name=smack_label,json=smackLabel,proto3" json:"smack_label,omitempty"`
+	// Started by Run, but its client did not come back after a restart of policyd: its output is kept from then on, and
+	// Logs has it.
+	OutputKept    bool `protobuf:"varint,37,opt,name=output_kept,json=outputKept,proto3" json:"output_kept,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -686,6 +689,13 @@ func (x *Sandbox) GetSmackLabel() string {
 		return x.SmackLabel
 	}
 	return ""
+}
+
+func (x *Sandbox) GetOutputKept() bool {
+	if x != nil {
+		return x.OutputKept
+	}
+	return false
 }
 
 // RuleLink says where a rule's path led to.
@@ -1150,6 +1160,371 @@ func (*RunResponse_Stderr) isRunResponse_Response() {}
 
 func (*RunResponse_Exit) isRunResponse_Response() {}
 
+// AttachStart says how far the streams had come. Offsets count bytes since the sandbox was started.
+type AttachStart struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Id or a unique beginning of it.
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// How much of its output was received: what follows is sent.
+	StdoutOffset  uint64 `protobuf:"varint,2,opt,name=stdout_offset,json=stdoutOffset,proto3" json:"stdout_offset,omitempty"`
+	StderrOffset  uint64 `protobuf:"varint,3,opt,name=stderr_offset,json=stderrOffset,proto3" json:"stderr_offset,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AttachStart) Reset() {
+	*x = AttachStart{}
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AttachStart) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AttachStart) ProtoMessage() {}
+
+func (x *AttachStart) ProtoReflect() protoreflect.Message {
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AttachStart.ProtoReflect.Descriptor instead.
+func (*AttachStart) Descriptor() ([]byte, []int) {
+	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *AttachStart) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *AttachStart) GetStdoutOffset() uint64 {
+	if x != nil {
+		return x.StdoutOffset
+	}
+	return 0
+}
+
+func (x *AttachStart) GetStderrOffset() uint64 {
+	if x != nil {
+		return x.StderrOffset
+	}
+	return 0
+}
+
+// AttachReady says that the streams go on.
+type AttachReady struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Sandbox *Sandbox               `protobuf:"bytes,1,opt,name=sandbox,proto3" json:"sandbox,omitempty"`
+	// How much of standard input was given to the program: the client sends what follows.
+	StdinOffset   uint64 `protobuf:"varint,2,opt,name=stdin_offset,json=stdinOffset,proto3" json:"stdin_offset,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AttachReady) Reset() {
+	*x = AttachReady{}
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AttachReady) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AttachReady) ProtoMessage() {}
+
+func (x *AttachReady) ProtoReflect() protoreflect.Message {
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AttachReady.ProtoReflect.Descriptor instead.
+func (*AttachReady) Descriptor() ([]byte, []int) {
+	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *AttachReady) GetSandbox() *Sandbox {
+	if x != nil {
+		return x.Sandbox
+	}
+	return nil
+}
+
+func (x *AttachReady) GetStdinOffset() uint64 {
+	if x != nil {
+		return x.StdinOffset
+	}
+	return 0
+}
+
+type AttachRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As in RunRequest.
+	//
+	// Types that are valid to be assigned to Request:
+	//
+	//	*AttachRequest_Attach
+	//	*AttachRequest_Stdin
+	//	*AttachRequest_CloseStdin
+	//	*AttachRequest_Signal
+	//	*AttachRequest_Resize
+	Request       isAttachRequest_Request `protobuf_oneof:"request"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AttachRequest) Reset() {
+	*x = AttachRequest{}
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AttachRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AttachRequest) ProtoMessage() {}
+
+func (x *AttachRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AttachRequest.ProtoReflect.Descriptor instead.
+func (*AttachRequest) Descriptor() ([]byte, []int) {
+	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *AttachRequest) GetRequest() isAttachRequest_Request {
+	if x != nil {
+		return x.Request
+	}
+	return nil
+}
+
+func (x *AttachRequest) GetAttach() *AttachStart {
+	if x != nil {
+		if x, ok := x.Request.(*AttachRequest_Attach); ok {
+			return x.Attach
+		}
+	}
+	return nil
+}
+
+func (x *AttachRequest) GetStdin() []byte {
+	if x != nil {
+		if x, ok := x.Request.(*AttachRequest_Stdin); ok {
+			return x.Stdin
+		}
+	}
+	return nil
+}
+
+func (x *AttachRequest) GetCloseStdin() bool {
+	if x != nil {
+		if x, ok := x.Request.(*AttachRequest_CloseStdin); ok {
+			return x.CloseStdin
+		}
+	}
+	return false
+}
+
+func (x *AttachRequest) GetSignal() int32 {
+	if x != nil {
+		if x, ok := x.Request.(*AttachRequest_Signal); ok {
+			return x.Signal
+		}
+	}
+	return 0
+}
+
+func (x *AttachRequest) GetResize() *Terminal {
+	if x != nil {
+		if x, ok := x.Request.(*AttachRequest_Resize); ok {
+			return x.Resize
+		}
+	}
+	return nil
+}
+
+type isAttachRequest_Request interface {
+	isAttachRequest_Request()
+}
+
+type AttachRequest_Attach struct {
+	Attach *AttachStart `protobuf:"bytes,1,opt,name=attach,proto3,oneof"`
+}
+
+type AttachRequest_Stdin struct {
+	Stdin []byte `protobuf:"bytes,2,opt,name=stdin,proto3,oneof"`
+}
+
+type AttachRequest_CloseStdin struct {
+	CloseStdin bool `protobuf:"varint,3,opt,name=close_stdin,json=closeStdin,proto3,oneof"`
+}
+
+type AttachRequest_Signal struct {
+	Signal int32 `protobuf:"varint,4,opt,name=signal,proto3,oneof"`
+}
+
+type AttachRequest_Resize struct {
+	Resize *Terminal `protobuf:"bytes,5,opt,name=resize,proto3,oneof"`
+}
+
+func (*AttachRequest_Attach) isAttachRequest_Request() {}
+
+func (*AttachRequest_Stdin) isAttachRequest_Request() {}
+
+func (*AttachRequest_CloseStdin) isAttachRequest_Request() {}
+
+func (*AttachRequest_Signal) isAttachRequest_Request() {}
+
+func (*AttachRequest_Resize) isAttachRequest_Request() {}
+
+type AttachResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As in RunResponse.
+	//
+	// Types that are valid to be assigned to Response:
+	//
+	//	*AttachResponse_Ready
+	//	*AttachResponse_Stdout
+	//	*AttachResponse_Stderr
+	//	*AttachResponse_Exit
+	Response      isAttachResponse_Response `protobuf_oneof:"response"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AttachResponse) Reset() {
+	*x = AttachResponse{}
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AttachResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AttachResponse) ProtoMessage() {}
+
+func (x *AttachResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AttachResponse.ProtoReflect.Descriptor instead.
+func (*AttachResponse) Descriptor() ([]byte, []int) {
+	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *AttachResponse) GetResponse() isAttachResponse_Response {
+	if x != nil {
+		return x.Response
+	}
+	return nil
+}
+
+func (x *AttachResponse) GetReady() *AttachReady {
+	if x != nil {
+		if x, ok := x.Response.(*AttachResponse_Ready); ok {
+			return x.Ready
+		}
+	}
+	return nil
+}
+
+func (x *AttachResponse) GetStdout() []byte {
+	if x != nil {
+		if x, ok := x.Response.(*AttachResponse_Stdout); ok {
+			return x.Stdout
+		}
+	}
+	return nil
+}
+
+func (x *AttachResponse) GetStderr() []byte {
+	if x != nil {
+		if x, ok := x.Response.(*AttachResponse_Stderr); ok {
+			return x.Stderr
+		}
+	}
+	return nil
+}
+
+func (x *AttachResponse) GetExit() *ExitStatus {
+	if x != nil {
+		if x, ok := x.Response.(*AttachResponse_Exit); ok {
+			return x.Exit
+		}
+	}
+	return nil
+}
+
+type isAttachResponse_Response interface {
+	isAttachResponse_Response()
+}
+
+type AttachResponse_Ready struct {
+	Ready *AttachReady `protobuf:"bytes,1,opt,name=ready,proto3,oneof"`
+}
+
+type AttachResponse_Stdout struct {
+	Stdout []byte `protobuf:"bytes,2,opt,name=stdout,proto3,oneof"`
+}
+
+type AttachResponse_Stderr struct {
+	Stderr []byte `protobuf:"bytes,3,opt,name=stderr,proto3,oneof"`
+}
+
+type AttachResponse_Exit struct {
+	Exit *ExitStatus `protobuf:"bytes,4,opt,name=exit,proto3,oneof"`
+}
+
+func (*AttachResponse_Ready) isAttachResponse_Response() {}
+
+func (*AttachResponse_Stdout) isAttachResponse_Response() {}
+
+func (*AttachResponse_Stderr) isAttachResponse_Response() {}
+
+func (*AttachResponse_Exit) isAttachResponse_Response() {}
+
 type GetSandboxRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Id or a unique beginning of it.
@@ -1160,7 +1535,7 @@ type GetSandboxRequest struct {
 
 func (x *GetSandboxRequest) Reset() {
 	*x = GetSandboxRequest{}
-	mi := &file_policyd_v1_sandboxes_proto_msgTypes[10]
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1172,7 +1547,7 @@ func (x *GetSandboxRequest) String() string {
 func (*GetSandboxRequest) ProtoMessage() {}
 
 func (x *GetSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_policyd_v1_sandboxes_proto_msgTypes[10]
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1185,7 +1560,7 @@ func (x *GetSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSandboxRequest.ProtoReflect.Descriptor instead.
 func (*GetSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{10}
+	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *GetSandboxRequest) GetId() string {
@@ -1204,7 +1579,7 @@ type GetSandboxResponse struct {
 
 func (x *GetSandboxResponse) Reset() {
 	*x = GetSandboxResponse{}
-	mi := &file_policyd_v1_sandboxes_proto_msgTypes[11]
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1216,7 +1591,7 @@ func (x *GetSandboxResponse) String() string {
 func (*GetSandboxResponse) ProtoMessage() {}
 
 func (x *GetSandboxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_policyd_v1_sandboxes_proto_msgTypes[11]
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1229,7 +1604,7 @@ func (x *GetSandboxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSandboxResponse.ProtoReflect.Descriptor instead.
 func (*GetSandboxResponse) Descriptor() ([]byte, []int) {
-	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{11}
+	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *GetSandboxResponse) GetSandbox() *Sandbox {
@@ -1252,7 +1627,7 @@ type ListSandboxesRequest struct {
 
 func (x *ListSandboxesRequest) Reset() {
 	*x = ListSandboxesRequest{}
-	mi := &file_policyd_v1_sandboxes_proto_msgTypes[12]
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1264,7 +1639,7 @@ func (x *ListSandboxesRequest) String() string {
 func (*ListSandboxesRequest) ProtoMessage() {}
 
 func (x *ListSandboxesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_policyd_v1_sandboxes_proto_msgTypes[12]
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1277,7 +1652,7 @@ func (x *ListSandboxesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSandboxesRequest.ProtoReflect.Descriptor instead.
 func (*ListSandboxesRequest) Descriptor() ([]byte, []int) {
-	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{12}
+	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ListSandboxesRequest) GetAll() bool {
@@ -1318,7 +1693,7 @@ type ListSandboxesResponse struct {
 
 func (x *ListSandboxesResponse) Reset() {
 	*x = ListSandboxesResponse{}
-	mi := &file_policyd_v1_sandboxes_proto_msgTypes[13]
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1330,7 +1705,7 @@ func (x *ListSandboxesResponse) String() string {
 func (*ListSandboxesResponse) ProtoMessage() {}
 
 func (x *ListSandboxesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_policyd_v1_sandboxes_proto_msgTypes[13]
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1343,7 +1718,7 @@ func (x *ListSandboxesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSandboxesResponse.ProtoReflect.Descriptor instead.
 func (*ListSandboxesResponse) Descriptor() ([]byte, []int) {
-	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{13}
+	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListSandboxesResponse) GetSandboxes() []*Sandbox {
@@ -1369,7 +1744,7 @@ type WaitRequest struct {
 
 func (x *WaitRequest) Reset() {
 	*x = WaitRequest{}
-	mi := &file_policyd_v1_sandboxes_proto_msgTypes[14]
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1381,7 +1756,7 @@ func (x *WaitRequest) String() string {
 func (*WaitRequest) ProtoMessage() {}
 
 func (x *WaitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_policyd_v1_sandboxes_proto_msgTypes[14]
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1394,7 +1769,7 @@ func (x *WaitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitRequest.ProtoReflect.Descriptor instead.
 func (*WaitRequest) Descriptor() ([]byte, []int) {
-	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{14}
+	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *WaitRequest) GetId() string {
@@ -1413,7 +1788,7 @@ type WaitResponse struct {
 
 func (x *WaitResponse) Reset() {
 	*x = WaitResponse{}
-	mi := &file_policyd_v1_sandboxes_proto_msgTypes[15]
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1425,7 +1800,7 @@ func (x *WaitResponse) String() string {
 func (*WaitResponse) ProtoMessage() {}
 
 func (x *WaitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_policyd_v1_sandboxes_proto_msgTypes[15]
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1438,7 +1813,7 @@ func (x *WaitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitResponse.ProtoReflect.Descriptor instead.
 func (*WaitResponse) Descriptor() ([]byte, []int) {
-	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{15}
+	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *WaitResponse) GetExit() *ExitStatus {
@@ -1460,7 +1835,7 @@ type SignalRequest struct {
 
 func (x *SignalRequest) Reset() {
 	*x = SignalRequest{}
-	mi := &file_policyd_v1_sandboxes_proto_msgTypes[16]
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1472,7 +1847,7 @@ func (x *SignalRequest) String() string {
 func (*SignalRequest) ProtoMessage() {}
 
 func (x *SignalRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_policyd_v1_sandboxes_proto_msgTypes[16]
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1485,7 +1860,7 @@ func (x *SignalRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalRequest.ProtoReflect.Descriptor instead.
 func (*SignalRequest) Descriptor() ([]byte, []int) {
-	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{16}
+	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *SignalRequest) GetId() string {
@@ -1517,7 +1892,7 @@ type SignalResponse struct {
 
 func (x *SignalResponse) Reset() {
 	*x = SignalResponse{}
-	mi := &file_policyd_v1_sandboxes_proto_msgTypes[17]
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1529,7 +1904,7 @@ func (x *SignalResponse) String() string {
 func (*SignalResponse) ProtoMessage() {}
 
 func (x *SignalResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_policyd_v1_sandboxes_proto_msgTypes[17]
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1542,7 +1917,7 @@ func (x *SignalResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalResponse.ProtoReflect.Descriptor instead.
 func (*SignalResponse) Descriptor() ([]byte, []int) {
-	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{17}
+	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{21}
 }
 
 type LogsRequest struct {
@@ -1558,7 +1933,7 @@ type LogsRequest struct {
 
 func (x *LogsRequest) Reset() {
 	*x = LogsRequest{}
-	mi := &file_policyd_v1_sandboxes_proto_msgTypes[18]
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1570,7 +1945,7 @@ func (x *LogsRequest) String() string {
 func (*LogsRequest) ProtoMessage() {}
 
 func (x *LogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_policyd_v1_sandboxes_proto_msgTypes[18]
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1583,7 +1958,7 @@ func (x *LogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsRequest.ProtoReflect.Descriptor instead.
 func (*LogsRequest) Descriptor() ([]byte, []int) {
-	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{18}
+	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *LogsRequest) GetId() string {
@@ -1621,7 +1996,7 @@ type LogsResponse struct {
 
 func (x *LogsResponse) Reset() {
 	*x = LogsResponse{}
-	mi := &file_policyd_v1_sandboxes_proto_msgTypes[19]
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1633,7 +2008,7 @@ func (x *LogsResponse) String() string {
 func (*LogsResponse) ProtoMessage() {}
 
 func (x *LogsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_policyd_v1_sandboxes_proto_msgTypes[19]
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1646,7 +2021,7 @@ func (x *LogsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsResponse.ProtoReflect.Descriptor instead.
 func (*LogsResponse) Descriptor() ([]byte, []int) {
-	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{19}
+	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *LogsResponse) GetData() isLogsResponse_Data {
@@ -1715,7 +2090,7 @@ type RemoveRequest struct {
 
 func (x *RemoveRequest) Reset() {
 	*x = RemoveRequest{}
-	mi := &file_policyd_v1_sandboxes_proto_msgTypes[20]
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1727,7 +2102,7 @@ func (x *RemoveRequest) String() string {
 func (*RemoveRequest) ProtoMessage() {}
 
 func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_policyd_v1_sandboxes_proto_msgTypes[20]
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1740,7 +2115,7 @@ func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRequest.ProtoReflect.Descriptor instead.
 func (*RemoveRequest) Descriptor() ([]byte, []int) {
-	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{20}
+	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *RemoveRequest) GetId() string {
@@ -1758,7 +2133,7 @@ type RemoveResponse struct {
 
 func (x *RemoveResponse) Reset() {
 	*x = RemoveResponse{}
-	mi := &file_policyd_v1_sandboxes_proto_msgTypes[21]
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1770,7 +2145,7 @@ func (x *RemoveResponse) String() string {
 func (*RemoveResponse) ProtoMessage() {}
 
 func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_policyd_v1_sandboxes_proto_msgTypes[21]
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1783,7 +2158,7 @@ func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveResponse.ProtoReflect.Descriptor instead.
 func (*RemoveResponse) Descriptor() ([]byte, []int) {
-	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{21}
+	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{25}
 }
 
 type UsageRequest struct {
@@ -1794,7 +2169,7 @@ type UsageRequest struct {
 
 func (x *UsageRequest) Reset() {
 	*x = UsageRequest{}
-	mi := &file_policyd_v1_sandboxes_proto_msgTypes[22]
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1806,7 +2181,7 @@ func (x *UsageRequest) String() string {
 func (*UsageRequest) ProtoMessage() {}
 
 func (x *UsageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_policyd_v1_sandboxes_proto_msgTypes[22]
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1819,7 +2194,7 @@ func (x *UsageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UsageRequest.ProtoReflect.Descriptor instead.
 func (*UsageRequest) Descriptor() ([]byte, []int) {
-	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{22}
+	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{26}
 }
 
 type UsageResponse struct {
@@ -1831,7 +2206,7 @@ type UsageResponse struct {
 
 func (x *UsageResponse) Reset() {
 	*x = UsageResponse{}
-	mi := &file_policyd_v1_sandboxes_proto_msgTypes[23]
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1843,7 +2218,7 @@ func (x *UsageResponse) String() string {
 func (*UsageResponse) ProtoMessage() {}
 
 func (x *UsageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_policyd_v1_sandboxes_proto_msgTypes[23]
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1856,7 +2231,7 @@ func (x *UsageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UsageResponse.ProtoReflect.Descriptor instead.
 func (*UsageResponse) Descriptor() ([]byte, []int) {
-	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{23}
+	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *UsageResponse) GetUsages() []*UsageResponse_Usage {
@@ -1882,7 +2257,7 @@ type UsageResponse_Usage struct {
 
 func (x *UsageResponse_Usage) Reset() {
 	*x = UsageResponse_Usage{}
-	mi := &file_policyd_v1_sandboxes_proto_msgTypes[26]
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1894,7 +2269,7 @@ func (x *UsageResponse_Usage) String() string {
 func (*UsageResponse_Usage) ProtoMessage() {}
 
 func (x *UsageResponse_Usage) ProtoReflect() protoreflect.Message {
-	mi := &file_policyd_v1_sandboxes_proto_msgTypes[26]
+	mi := &file_policyd_v1_sandboxes_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1907,7 +2282,7 @@ func (x *UsageResponse_Usage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UsageResponse_Usage.ProtoReflect.Descriptor instead.
 func (*UsageResponse_Usage) Descriptor() ([]byte, []int) {
-	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{23, 0}
+	return file_policyd_v1_sandboxes_proto_rawDescGZIP(), []int{27, 0}
 }
 
 func (x *UsageResponse_Usage) GetSandbox() *Sandbox {
@@ -1981,7 +2356,7 @@ const file_policyd_v1_sandboxes_proto_rawDesc = "" +
 	"\x06signal\x18\x02 \x01(\x05R\x06signal\x12\x1f\n" +
 	"\vcore_dumped\x18\x03 \x01(\bR\n" +
 	"coreDumped\x12\x18\n" +
-	"\aunknown\x18\x04 \x01(\bR\aunknown\"\xc6\t\n" +
+	"\aunknown\x18\x04 \x01(\bR\aunknown\"\xe7\t\n" +
 	"\aSandbox\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12.\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x18.policyd.v1.SandboxStateR\x05state\x12\x16\n" +
@@ -2026,7 +2401,9 @@ const file_policyd_v1_sandboxes_proto_rawDesc = "" +
 	"\vmasked_more\x18# \x01(\rR\n" +
 	"maskedMore\x12\x1f\n" +
 	"\vsmack_label\x18$ \x01(\tR\n" +
-	"smackLabel\x1a=\n" +
+	"smackLabel\x12\x1f\n" +
+	"\voutput_kept\x18% \x01(\bR\n" +
+	"outputKept\x1a=\n" +
 	"\x0fParametersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"6\n" +
@@ -2055,6 +2432,28 @@ const file_policyd_v1_sandboxes_proto_rawDesc = "" +
 	"\arequest\"\xac\x01\n" +
 	"\vRunResponse\x12/\n" +
 	"\astarted\x18\x01 \x01(\v2\x13.policyd.v1.SandboxH\x00R\astarted\x12\x18\n" +
+	"\x06stdout\x18\x02 \x01(\fH\x00R\x06stdout\x12\x18\n" +
+	"\x06stderr\x18\x03 \x01(\fH\x00R\x06stderr\x12,\n" +
+	"\x04exit\x18\x04 \x01(\v2\x16.policyd.v1.ExitStatusH\x00R\x04exitB\n" +
+	"\n" +
+	"\bresponse\"g\n" +
+	"\vAttachStart\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12#\n" +
+	"\rstdout_offset\x18\x02 \x01(\x04R\fstdoutOffset\x12#\n" +
+	"\rstderr_offset\x18\x03 \x01(\x04R\fstderrOffset\"_\n" +
+	"\vAttachReady\x12-\n" +
+	"\asandbox\x18\x01 \x01(\v2\x13.policyd.v1.SandboxR\asandbox\x12!\n" +
+	"\fstdin_offset\x18\x02 \x01(\x04R\vstdinOffset\"\xd2\x01\n" +
+	"\rAttachRequest\x121\n" +
+	"\x06attach\x18\x01 \x01(\v2\x17.policyd.v1.AttachStartH\x00R\x06attach\x12\x16\n" +
+	"\x05stdin\x18\x02 \x01(\fH\x00R\x05stdin\x12!\n" +
+	"\vclose_stdin\x18\x03 \x01(\bH\x00R\n" +
+	"closeStdin\x12\x18\n" +
+	"\x06signal\x18\x04 \x01(\x05H\x00R\x06signal\x12.\n" +
+	"\x06resize\x18\x05 \x01(\v2\x14.policyd.v1.TerminalH\x00R\x06resizeB\t\n" +
+	"\arequest\"\xaf\x01\n" +
+	"\x0eAttachResponse\x12/\n" +
+	"\x05ready\x18\x01 \x01(\v2\x17.policyd.v1.AttachReadyH\x00R\x05ready\x12\x18\n" +
 	"\x06stdout\x18\x02 \x01(\fH\x00R\x06stdout\x12\x18\n" +
 	"\x06stderr\x18\x03 \x01(\fH\x00R\x06stderr\x12,\n" +
 	"\x04exit\x18\x04 \x01(\v2\x16.policyd.v1.ExitStatusH\x00R\x04exitB\n" +
@@ -2108,10 +2507,11 @@ const file_policyd_v1_sandboxes_proto_rawDesc = "" +
 	"\x16SANDBOX_STATE_STARTING\x10\x01\x12\x19\n" +
 	"\x15SANDBOX_STATE_RUNNING\x10\x02\x12\x18\n" +
 	"\x14SANDBOX_STATE_EXITED\x10\x03\x12\x19\n" +
-	"\x15SANDBOX_STATE_UNKNOWN\x10\x042\xe5\x04\n" +
+	"\x15SANDBOX_STATE_UNKNOWN\x10\x042\xaa\x05\n" +
 	"\x0eSandboxService\x12<\n" +
 	"\x05Start\x12\x18.policyd.v1.StartRequest\x1a\x19.policyd.v1.StartResponse\x12:\n" +
-	"\x03Run\x12\x16.policyd.v1.RunRequest\x1a\x17.policyd.v1.RunResponse(\x010\x01\x12K\n" +
+	"\x03Run\x12\x16.policyd.v1.RunRequest\x1a\x17.policyd.v1.RunResponse(\x010\x01\x12C\n" +
+	"\x06Attach\x12\x19.policyd.v1.AttachRequest\x1a\x1a.policyd.v1.AttachResponse(\x010\x01\x12K\n" +
 	"\n" +
 	"GetSandbox\x12\x1d.policyd.v1.GetSandboxRequest\x1a\x1e.policyd.v1.GetSandboxResponse\x12T\n" +
 	"\rListSandboxes\x12 .policyd.v1.ListSandboxesRequest\x1a!.policyd.v1.ListSandboxesResponse\x129\n" +
@@ -2134,7 +2534,7 @@ func file_policyd_v1_sandboxes_proto_rawDescGZIP() []byte {
 }
 
 var file_policyd_v1_sandboxes_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_policyd_v1_sandboxes_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_policyd_v1_sandboxes_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_policyd_v1_sandboxes_proto_goTypes = []any{
 	(SandboxState)(0),             // 0: policyd.v1.SandboxState
 	(*SandboxSpec)(nil),           // 1: policyd.v1.SandboxSpec
@@ -2147,35 +2547,39 @@ var file_policyd_v1_sandboxes_proto_goTypes = []any{
 	(*StartResponse)(nil),         // 8: policyd.v1.StartResponse
 	(*RunRequest)(nil),            // 9: policyd.v1.RunRequest
 	(*RunResponse)(nil),           // 10: policyd.v1.RunResponse
-	(*GetSandboxRequest)(nil),     // 11: policyd.v1.GetSandboxRequest
-	(*GetSandboxResponse)(nil),    // 12: policyd.v1.GetSandboxResponse
-	(*ListSandboxesRequest)(nil),  // 13: policyd.v1.ListSandboxesRequest
-	(*ListSandboxesResponse)(nil), // 14: policyd.v1.ListSandboxesResponse
-	(*WaitRequest)(nil),           // 15: policyd.v1.WaitRequest
-	(*WaitResponse)(nil),          // 16: policyd.v1.WaitResponse
-	(*SignalRequest)(nil),         // 17: policyd.v1.SignalRequest
-	(*SignalResponse)(nil),        // 18: policyd.v1.SignalResponse
-	(*LogsRequest)(nil),           // 19: policyd.v1.LogsRequest
-	(*LogsResponse)(nil),          // 20: policyd.v1.LogsResponse
-	(*RemoveRequest)(nil),         // 21: policyd.v1.RemoveRequest
-	(*RemoveResponse)(nil),        // 22: policyd.v1.RemoveResponse
-	(*UsageRequest)(nil),          // 23: policyd.v1.UsageRequest
-	(*UsageResponse)(nil),         // 24: policyd.v1.UsageResponse
-	nil,                           // 25: policyd.v1.SandboxSpec.ParametersEntry
-	nil,                           // 26: policyd.v1.Sandbox.ParametersEntry
-	(*UsageResponse_Usage)(nil),   // 27: policyd.v1.UsageResponse.Usage
-	(*timestamppb.Timestamp)(nil), // 28: google.protobuf.Timestamp
-	(*MissingRight)(nil),          // 29: policyd.v1.MissingRight
+	(*AttachStart)(nil),           // 11: policyd.v1.AttachStart
+	(*AttachReady)(nil),           // 12: policyd.v1.AttachReady
+	(*AttachRequest)(nil),         // 13: policyd.v1.AttachRequest
+	(*AttachResponse)(nil),        // 14: policyd.v1.AttachResponse
+	(*GetSandboxRequest)(nil),     // 15: policyd.v1.GetSandboxRequest
+	(*GetSandboxResponse)(nil),    // 16: policyd.v1.GetSandboxResponse
+	(*ListSandboxesRequest)(nil),  // 17: policyd.v1.ListSandboxesRequest
+	(*ListSandboxesResponse)(nil), // 18: policyd.v1.ListSandboxesResponse
+	(*WaitRequest)(nil),           // 19: policyd.v1.WaitRequest
+	(*WaitResponse)(nil),          // 20: policyd.v1.WaitResponse
+	(*SignalRequest)(nil),         // 21: policyd.v1.SignalRequest
+	(*SignalResponse)(nil),        // 22: policyd.v1.SignalResponse
+	(*LogsRequest)(nil),           // 23: policyd.v1.LogsRequest
+	(*LogsResponse)(nil),          // 24: policyd.v1.LogsResponse
+	(*RemoveRequest)(nil),         // 25: policyd.v1.RemoveRequest
+	(*RemoveResponse)(nil),        // 26: policyd.v1.RemoveResponse
+	(*UsageRequest)(nil),          // 27: policyd.v1.UsageRequest
+	(*UsageResponse)(nil),         // 28: policyd.v1.UsageResponse
+	nil,                           // 29: policyd.v1.SandboxSpec.ParametersEntry
+	nil,                           // 30: policyd.v1.Sandbox.ParametersEntry
+	(*UsageResponse_Usage)(nil),   // 31: policyd.v1.UsageResponse.Usage
+	(*timestamppb.Timestamp)(nil), // 32: google.protobuf.Timestamp
+	(*MissingRight)(nil),          // 33: policyd.v1.MissingRight
 }
 var file_policyd_v1_sandboxes_proto_depIdxs = []int32{
-	25, // 0: policyd.v1.SandboxSpec.parameters:type_name -> policyd.v1.SandboxSpec.ParametersEntry
+	29, // 0: policyd.v1.SandboxSpec.parameters:type_name -> policyd.v1.SandboxSpec.ParametersEntry
 	2,  // 1: policyd.v1.SandboxSpec.terminal:type_name -> policyd.v1.Terminal
 	0,  // 2: policyd.v1.Sandbox.state:type_name -> policyd.v1.SandboxState
-	26, // 3: policyd.v1.Sandbox.parameters:type_name -> policyd.v1.Sandbox.ParametersEntry
-	28, // 4: policyd.v1.Sandbox.created:type_name -> google.protobuf.Timestamp
-	28, // 5: policyd.v1.Sandbox.ended:type_name -> google.protobuf.Timestamp
+	30, // 3: policyd.v1.Sandbox.parameters:type_name -> policyd.v1.Sandbox.ParametersEntry
+	32, // 4: policyd.v1.Sandbox.created:type_name -> google.protobuf.Timestamp
+	32, // 5: policyd.v1.Sandbox.ended:type_name -> google.protobuf.Timestamp
 	3,  // 6: policyd.v1.Sandbox.exit:type_name -> policyd.v1.ExitStatus
-	29, // 7: policyd.v1.Sandbox.missing:type_name -> policyd.v1.MissingRight
+	33, // 7: policyd.v1.Sandbox.missing:type_name -> policyd.v1.MissingRight
 	5,  // 8: policyd.v1.Sandbox.links:type_name -> policyd.v1.RuleLink
 	6,  // 9: policyd.v1.Sandbox.masked:type_name -> policyd.v1.MaskedRule
 	1,  // 10: policyd.v1.StartRequest.spec:type_name -> policyd.v1.SandboxSpec
@@ -2184,34 +2588,41 @@ var file_policyd_v1_sandboxes_proto_depIdxs = []int32{
 	2,  // 13: policyd.v1.RunRequest.resize:type_name -> policyd.v1.Terminal
 	4,  // 14: policyd.v1.RunResponse.started:type_name -> policyd.v1.Sandbox
 	3,  // 15: policyd.v1.RunResponse.exit:type_name -> policyd.v1.ExitStatus
-	4,  // 16: policyd.v1.GetSandboxResponse.sandbox:type_name -> policyd.v1.Sandbox
-	4,  // 17: policyd.v1.ListSandboxesResponse.sandboxes:type_name -> policyd.v1.Sandbox
-	3,  // 18: policyd.v1.WaitResponse.exit:type_name -> policyd.v1.ExitStatus
-	27, // 19: policyd.v1.UsageResponse.usages:type_name -> policyd.v1.UsageResponse.Usage
-	4,  // 20: policyd.v1.UsageResponse.Usage.sandbox:type_name -> policyd.v1.Sandbox
-	7,  // 21: policyd.v1.SandboxService.Start:input_type -> policyd.v1.StartRequest
-	9,  // 22: policyd.v1.SandboxService.Run:input_type -> policyd.v1.RunRequest
-	11, // 23: policyd.v1.SandboxService.GetSandbox:input_type -> policyd.v1.GetSandboxRequest
-	13, // 24: policyd.v1.SandboxService.ListSandboxes:input_type -> policyd.v1.ListSandboxesRequest
-	15, // 25: policyd.v1.SandboxService.Wait:input_type -> policyd.v1.WaitRequest
-	17, // 26: policyd.v1.SandboxService.Signal:input_type -> policyd.v1.SignalRequest
-	19, // 27: policyd.v1.SandboxService.Logs:input_type -> policyd.v1.LogsRequest
-	21, // 28: policyd.v1.SandboxService.Remove:input_type -> policyd.v1.RemoveRequest
-	23, // 29: policyd.v1.SandboxService.Usage:input_type -> policyd.v1.UsageRequest
-	8,  // 30: policyd.v1.SandboxService.Start:output_type -> policyd.v1.StartResponse
-	10, // 31: policyd.v1.SandboxService.Run:output_type -> policyd.v1.RunResponse
-	12, // 32: policyd.v1.SandboxService.GetSandbox:output_type -> policyd.v1.GetSandboxResponse
-	14, // 33: policyd.v1.SandboxService.ListSandboxes:output_type -> policyd.v1.ListSandboxesResponse
-	16, // 34: policyd.v1.SandboxService.Wait:output_type -> policyd.v1.WaitResponse
-	18, // 35: policyd.v1.SandboxService.Signal:output_type -> policyd.v1.SignalResponse
-	20, // 36: policyd.v1.SandboxService.Logs:output_type -> policyd.v1.LogsResponse
-	22, // 37: policyd.v1.SandboxService.Remove:output_type -> policyd.v1.RemoveResponse
-	24, // 38: policyd.v1.SandboxService.Usage:output_type -> policyd.v1.UsageResponse
-	30, // [30:39] is the sub-list for method output_type
-	21, // [21:30] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	4,  // 16: policyd.v1.AttachReady.sandbox:type_name -> policyd.v1.Sandbox
+	11, // 17: policyd.v1.AttachRequest.attach:type_name -> policyd.v1.AttachStart
+	2,  // 18: policyd.v1.AttachRequest.resize:type_name -> policyd.v1.Terminal
+	12, // 19: policyd.v1.AttachResponse.ready:type_name -> policyd.v1.AttachReady
+	3,  // 20: policyd.v1.AttachResponse.exit:type_name -> policyd.v1.ExitStatus
+	4,  // 21: policyd.v1.GetSandboxResponse.sandbox:type_name -> policyd.v1.Sandbox
+	4,  // 22: policyd.v1.ListSandboxesResponse.sandboxes:type_name -> policyd.v1.Sandbox
+	3,  // 23: policyd.v1.WaitResponse.exit:type_name -> policyd.v1.ExitStatus
+	31, // 24: policyd.v1.UsageResponse.usages:type_name -> policyd.v1.UsageResponse.Usage
+	4,  // 25: policyd.v1.UsageResponse.Usage.sandbox:type_name -> policyd.v1.Sandbox
+	7,  // 26: policyd.v1.SandboxService.Start:input_type -> policyd.v1.StartRequest
+	9,  // 27: policyd.v1.SandboxService.Run:input_type -> policyd.v1.RunRequest
+	13, // 28: policyd.v1.SandboxService.Attach:input_type -> policyd.v1.AttachRequest
+	15, // 29: policyd.v1.SandboxService.GetSandbox:input_type -> policyd.v1.GetSandboxRequest
+	17, // 30: policyd.v1.SandboxService.ListSandboxes:input_type -> policyd.v1.ListSandboxesRequest
+	19, // 31: policyd.v1.SandboxService.Wait:input_type -> policyd.v1.WaitRequest
+	21, // 32: policyd.v1.SandboxService.Signal:input_type -> policyd.v1.SignalRequest
+	23, // 33: policyd.v1.SandboxService.Logs:input_type -> policyd.v1.LogsRequest
+	25, // 34: policyd.v1.SandboxService.Remove:input_type -> policyd.v1.RemoveRequest
+	27, // 35: policyd.v1.SandboxService.Usage:input_type -> policyd.v1.UsageRequest
+	8,  // 36: policyd.v1.SandboxService.Start:output_type -> policyd.v1.StartResponse
+	10, // 37: policyd.v1.SandboxService.Run:output_type -> policyd.v1.RunResponse
+	14, // 38: policyd.v1.SandboxService.Attach:output_type -> policyd.v1.AttachResponse
+	16, // 39: policyd.v1.SandboxService.GetSandbox:output_type -> policyd.v1.GetSandboxResponse
+	18, // 40: policyd.v1.SandboxService.ListSandboxes:output_type -> policyd.v1.ListSandboxesResponse
+	20, // 41: policyd.v1.SandboxService.Wait:output_type -> policyd.v1.WaitResponse
+	22, // 42: policyd.v1.SandboxService.Signal:output_type -> policyd.v1.SignalResponse
+	24, // 43: policyd.v1.SandboxService.Logs:output_type -> policyd.v1.LogsResponse
+	26, // 44: policyd.v1.SandboxService.Remove:output_type -> policyd.v1.RemoveResponse
+	28, // 45: policyd.v1.SandboxService.Usage:output_type -> policyd.v1.UsageResponse
+	36, // [36:46] is the sub-list for method output_type
+	26, // [26:36] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_policyd_v1_sandboxes_proto_init() }
@@ -2233,7 +2644,20 @@ func file_policyd_v1_sandboxes_proto_init() {
 		(*RunResponse_Stderr)(nil),
 		(*RunResponse_Exit)(nil),
 	}
-	file_policyd_v1_sandboxes_proto_msgTypes[19].OneofWrappers = []any{
+	file_policyd_v1_sandboxes_proto_msgTypes[12].OneofWrappers = []any{
+		(*AttachRequest_Attach)(nil),
+		(*AttachRequest_Stdin)(nil),
+		(*AttachRequest_CloseStdin)(nil),
+		(*AttachRequest_Signal)(nil),
+		(*AttachRequest_Resize)(nil),
+	}
+	file_policyd_v1_sandboxes_proto_msgTypes[13].OneofWrappers = []any{
+		(*AttachResponse_Ready)(nil),
+		(*AttachResponse_Stdout)(nil),
+		(*AttachResponse_Stderr)(nil),
+		(*AttachResponse_Exit)(nil),
+	}
+	file_policyd_v1_sandboxes_proto_msgTypes[23].OneofWrappers = []any{
 		(*LogsResponse_Stdout)(nil),
 		(*LogsResponse_Stderr)(nil),
 		(*LogsResponse_Dropped)(nil),
@@ -2244,7 +2668,7 @@ func file_policyd_v1_sandboxes_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_policyd_v1_sandboxes_proto_rawDesc), len(file_policyd_v1_sandboxes_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   27,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

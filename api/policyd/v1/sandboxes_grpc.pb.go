@@ -21,6 +21,7 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	SandboxService_Start_FullMethodName         = "/policyd.v1.SandboxService/Start"
 	SandboxService_Run_FullMethodName           = "/policyd.v1.SandboxService/Run"
+	SandboxService_Attach_FullMethodName        = "/policyd.v1.SandboxService/Attach"
 	SandboxService_GetSandbox_FullMethodName    = "/policyd.v1.SandboxService/GetSandbox"
 	SandboxService_ListSandboxes_FullMethodName = "/policyd.v1.SandboxService/ListSandboxes"
 	SandboxService_Wait_FullMethodName          = "/policyd.v1.SandboxService/Wait"
@@ -40,6 +41,9 @@ type SandboxServiceClient interface {
 	Start(ctx context.Context, in *StartRequest, opts ...grpc.CallOption) (*StartResponse, error)
 	// Run starts a sandbox and carries its standard streams. The first message is start.
 	Run(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[RunRequest, RunResponse], error)
+	// Attach goes on with the streams of a sandbox of Run after policyd was restarted, which ended that call with the
+	// reason RESTARTING. The first message is attach. Only who started it may, and only while nobody else has the streams.
+	Attach(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[AttachRequest, AttachResponse], error)
 	GetSandbox(ctx context.Context, in *GetSandboxRequest, opts ...grpc.CallOption) (*GetSandboxResponse, error)
 	ListSandboxes(ctx context.Context, in *ListSandboxesRequest, opts ...grpc.CallOption) (*ListSandboxesResponse, error)
 	// Wait returns when the sandbox has ended.
@@ -85,6 +89,19 @@ func (c *sandboxServiceClient) Run(ctx context.Context, opts ...grpc.CallOption)
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type SandboxService_RunClient = grpc.BidiStreamingClient[RunRequest, RunResponse]
 
+func (c *sandboxServiceClient) Attach(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[AttachRequest, AttachResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &SandboxService_ServiceDesc.Streams[1], SandboxService_Attach_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[AttachRequest, AttachResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type SandboxService_AttachClient = grpc.BidiStreamingClient[AttachRequest, AttachResponse]
+
 func (c *sandboxServiceClient) GetSandbox(ctx context.Context, in *GetSandboxRequest, opts ...grpc.CallOption) (*GetSandboxResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(GetSandboxResponse)
@@ -127,7 +144,7 @@ func (c *sandboxServiceClient) Signal(ctx context.Context, in *SignalRequest, op
 
 func (c *sandboxServiceClient) Logs(ctx context.Context, in *LogsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[LogsResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &SandboxService_ServiceDesc.Streams[1], SandboxService_Logs_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &SandboxService_ServiceDesc.Streams[2], SandboxService_Logs_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -174,6 +191,9 @@ type SandboxServiceServer interface {
 	Start(context.Context, *StartRequest) (*StartResponse, error)
 	// Run starts a sandbox and carries its standard streams. The first message is start.
 	Run(grpc.BidiStreamingServer[RunRequest, RunResponse]) error
+	// Attach goes on with the streams of a sandbox of Run after policyd was restarted, which ended that call with the
+	// reason RESTARTING. The first message is attach. Only who started it may, and only while nobody else has the streams.
+	Attach(grpc.BidiStreamingServer[AttachRequest, AttachResponse]) error
 	GetSandbox(context.Context, *GetSandboxRequest) (*GetSandboxResponse, error)
 	ListSandboxes(context.Context, *ListSandboxesRequest) (*ListSandboxesResponse, error)
 	// Wait returns when the sandbox has ended.
@@ -201,6 +221,9 @@ func (UnimplementedSandboxServiceServer) Start(context.Context, *StartRequest) (
 }
 func (UnimplementedSandboxServiceServer) Run(grpc.BidiStreamingServer[RunRequest, RunResponse]) error {
 	return status.Error(codes.Unimplemented, "method Run not implemented")
+}
+func (UnimplementedSandboxServiceServer) Attach(grpc.BidiStreamingServer[AttachRequest, AttachResponse]) error {
+	return status.Error(codes.Unimplemented, "method Attach not implemented")
 }
 func (UnimplementedSandboxServiceServer) GetSandbox(context.Context, *GetSandboxRequest) (*GetSandboxResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetSandbox not implemented")
@@ -268,6 +291,13 @@ func _SandboxService_Run_Handler(srv interface{}, stream grpc.ServerStream) erro
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type SandboxService_RunServer = grpc.BidiStreamingServer[RunRequest, RunResponse]
+
+func _SandboxService_Attach_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(SandboxServiceServer).Attach(&grpc.GenericServerStream[AttachRequest, AttachResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type SandboxService_AttachServer = grpc.BidiStreamingServer[AttachRequest, AttachResponse]
 
 func _SandboxService_GetSandbox_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(GetSandboxRequest)
@@ -428,6 +458,12 @@ var SandboxService_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "Run",
 			Handler:       _SandboxService_Run_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
+		},
+		{
+			StreamName:    "Attach",
+			Handler:       _SandboxService_Attach_Handler,
 			ServerStreams: true,
 			ClientStreams: true,
 		},
