@@ -16,7 +16,8 @@ import (
 )
 
 // setUp starts an etcd, and gives who publishes into it.
-func setUp(t *testing.T) (*etcd, *publisher) {
+func setUp(t testing.TB) (*etcd, *publisher) {
+	t.Helper()
 	e := startEtcd(t)
 	return e, newPublisher(t, e.dial(t, nil))
 }

@@ -17,14 +17,14 @@ import (
 
 // authority makes certificates, as a fleet's own does.
 type authority struct {
-	t    *testing.T
+	t    testing.TB
 	dir  string
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 	n    int64
 }
 
-func newAuthority(t *testing.T) *authority {
+func newAuthority(t testing.TB) *authority {
 	t.Helper()
 	a := &authority{t: t, dir: t.TempDir()}
 	a.key = a.newKey()

@@ -25,21 +25,24 @@ import (
 
 // etcd is one server, a process of its own, which can be killed and started again where it was.
 type etcd struct {
-	t      *testing.T
+	t      testing.TB
 	dir    string
 	client string // host:port
 	peer   string
 	tls    *tlsFiles // nil: without TLS
 	name   string    // of the member, "" where it is the only one
 	all    string    // name=url of every member
-	cmd    *exec.Cmd
-	in     io.Closer
+	// metrics is host:port where it tells its counters. Such a server is one to measure: what it acknowledges is on the disk.
+	metrics string
+	cmd     *exec.Cmd
+	in      io.Closer
 }
 
-// memberEnv and clusterEnv make a server one of several.
+// memberEnv and clusterEnv make a server one of several, metricsEnv one to measure.
 const (
 	memberEnv  = "POLICYD_FLEET_TEST_MEMBER"
 	clusterEnv = "POLICYD_FLEET_TEST_CLUSTER"
+	metricsEnv = "POLICYD_FLEET_TEST_METRICS"
 )
 
 // startCluster starts servers that are one etcd.
@@ -66,7 +69,7 @@ func startCluster(t *testing.T, size int) []*etcd {
 type tlsFiles struct{ cert, key, ca string }
 
 // freeAddress is a port of the loopback interface that nobody listens on now.
-func freeAddress(t *testing.T) string {
+func freeAddress(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -76,14 +79,16 @@ func freeAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
-func newEtcd(t *testing.T) *etcd {
+func newEtcd(t testing.TB) *etcd {
+	t.Helper()
 	e := &etcd{t: t, dir: filepath.Join(t.TempDir(), "etcd"), client: freeAddress(t), peer: freeAddress(t)}
 	t.Cleanup(e.kill)
 	return e
 }
 
 // startEtcd starts a new server without TLS.
-func startEtcd(t *testing.T) *etcd {
+func startEtcd(t testing.TB) *etcd {
+	t.Helper()
 	e := newEtcd(t)
 	e.start()
 	return e
@@ -109,7 +114,7 @@ func (e *etcd) command() *exec.Cmd {
 		args = append(args, e.tls.cert, e.tls.key, e.tls.ca)
 	}
 	cmd := exec.Command(exe, args...)
-	cmd.Env = append(os.Environ(), childEnv+"=etcd", memberEnv+"="+e.name, clusterEnv+"="+e.all)
+	cmd.Env = append(os.Environ(), childEnv+"=etcd", memberEnv+"="+e.name, clusterEnv+"="+e.all, metricsEnv+"="+e.metrics)
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	return cmd
@@ -152,7 +157,11 @@ func childEtcd(args []string) error {
 	c := embed.NewConfig()
 	c.Dir = args[0]
 	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
-	c.UnsafeNoFsync = true // what is tested is the fleet, not etcd's durability
+	if addr := os.Getenv(metricsEnv); addr != "" {
+		c.ListenMetricsUrls = []url.URL{{Scheme: "http", Host: addr}}
+	} else {
+		c.UnsafeNoFsync = true // what is tested is the fleet, not etcd's durability
+	}
 	scheme := "http"
 	if len(args) > 3 {
 		scheme = "https"
@@ -177,7 +186,7 @@ func childEtcd(args []string) error {
 }
 
 // dial makes a client of the test's own, with root's rights.
-func (e *etcd) dial(t *testing.T, c *tls.Config) *clientv3.Client {
+func (e *etcd) dial(t testing.TB, c *tls.Config) *clientv3.Client {
 	t.Helper()
 	client, err := clientv3.New(clientv3.Config{Endpoints: []string{e.url()}, TLS: c, Logger: zap.NewNop(), DialTimeout: 5 * time.Second})
 	if err != nil {

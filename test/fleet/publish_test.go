@@ -23,7 +23,7 @@ type key struct {
 	private, verifier string
 }
 
-func newKey(t *testing.T, name string) key {
+func newKey(t testing.TB, name string) key {
 	t.Helper()
 	private, public, err := fleet.NewKey(name)
 	if err != nil {
@@ -38,7 +38,7 @@ func newKey(t *testing.T, name string) key {
 
 // publisher has the keys of a fleet and writes into its etcd.
 type publisher struct {
-	t                *testing.T
+	t                testing.TB
 	content, rollout key
 	store            *kv.Store
 	seq              uint64
@@ -46,7 +46,7 @@ type publisher struct {
 
 const fleetName = "prod"
 
-func newPublisher(t *testing.T, client *clientv3.Client) *publisher {
+func newPublisher(t testing.TB, client *clientv3.Client) *publisher {
 	t.Helper()
 	s, err := kv.New(client, fleetName)
 	if err != nil {

@@ -3,6 +3,7 @@ package fleettest
 import (
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 )
 
@@ -17,9 +18,11 @@ type relay struct {
 	closed bool // new connections are refused, old ones ended
 	frozen bool // nothing is carried
 	open   map[net.Conn]bool
+
+	up, down atomic.Int64 // bytes carried, to and from etcd
 }
 
-func newRelay(t *testing.T, to string) *relay {
+func newRelay(t testing.TB, to string) *relay {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -62,15 +65,15 @@ func (r *relay) carry(c net.Conn) {
 	r.mu.Lock()
 	r.open[c], r.open[far] = true, true
 	r.mu.Unlock()
-	go r.copy(far, c)
-	r.copy(c, far)
+	go r.copy(far, c, &r.up)
+	r.copy(c, far, &r.down)
 	r.mu.Lock()
 	delete(r.open, c)
 	delete(r.open, far)
 	r.mu.Unlock()
 }
 
-func (r *relay) copy(to, from net.Conn) {
+func (r *relay) copy(to, from net.Conn, carried *atomic.Int64) {
 	b := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(b)
@@ -80,6 +83,7 @@ func (r *relay) copy(to, from net.Conn) {
 		}
 		r.mu.Unlock()
 		if n > 0 {
+			carried.Add(int64(n))
 			if _, werr := to.Write(b[:n]); werr != nil {
 				err = werr
 			}

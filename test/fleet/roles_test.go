@@ -16,7 +16,7 @@ import (
 )
 
 // secured is an etcd with TLS and client certificates.
-func secured(t *testing.T) (*etcd, *authority) {
+func secured(t testing.TB) (*etcd, *authority) {
 	t.Helper()
 	a := newAuthority(t)
 	e := newEtcd(t)
@@ -27,7 +27,7 @@ func secured(t *testing.T) (*etcd, *authority) {
 }
 
 // as is a client with the certificate of a name.
-func as(t *testing.T, e *etcd, a *authority, name string) *kv.Store {
+func as(t testing.TB, e *etcd, a *authority, name string) *kv.Store {
 	t.Helper()
 	cert, key := a.issue(name)
 	c, err := kv.Dial(kv.Endpoint{URLs: []string{e.url()}, CA: a.ca(), Cert: cert, Key: key})

@@ -13,7 +13,7 @@ import (
 )
 
 // withRoles is an etcd with TLS, users and roles, and a publisher who is its root.
-func withRoles(t *testing.T) (*etcd, *authority, *publisher) {
+func withRoles(t testing.TB) (*etcd, *authority, *publisher) {
 	t.Helper()
 	e, a := secured(t)
 	p := newPublisher(t, as(t, e, a, "root").Client)
