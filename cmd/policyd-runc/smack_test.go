@@ -68,7 +68,7 @@ exec_() {
 	say "$name $? $(head -c 1000 /tmp/out)"
 }
 exec_ exec c1 cat /proc/self/attr/smack/current
-exec_ again c1 sh -c 'for l in Other Web _; do echo $l >/proc/self/attr/smack/current; done; cat /proc/self/attr/smack/current'
+exec_ again c1 sh -c 'exec 2>&1; for l in Other Web _; do echo $l >/proc/self/attr/smack/current; done; cat /proc/self/attr/smack/current'
 exec_ exec-admin --cap CAP_MAC_ADMIN c1 id
 exec_ landlock c1 cat /secret
 exec_ peer --user 1000:1000 c1 policyctl --socket unix:///tmp/p/policyd.sock get policies -o name
