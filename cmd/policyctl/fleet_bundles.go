@@ -4,15 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"os"
 	"strings"
 	"time"
 
 	"policyd.dev/policyd/internal/cli"
 	"policyd.dev/policyd/internal/errs"
 	"policyd.dev/policyd/internal/fleet"
+	"policyd.dev/policyd/internal/fleet/fetch"
 	"policyd.dev/policyd/internal/fleet/pack"
 	"policyd.dev/policyd/internal/policy"
 )
@@ -51,8 +50,8 @@ func openBundle(ctx context.Context, raw []byte, t fleet.Trust, name, digest str
 	}
 	var content []byte
 	if b.blob.URL != "" {
-		if content, err = fetchReference(ctx, b.blob.URL); err != nil {
-			return nil, err
+		if content, err = fetch.Reference(ctx, http.DefaultClient, b.blob.URL, m.Size); err != nil {
+			return nil, fmt.Errorf("bundle: %w", err)
 		}
 	}
 	if digest == "" {
@@ -60,41 +59,6 @@ func openBundle(ctx context.Context, raw []byte, t fleet.Trust, name, digest str
 	}
 	b.manifest, b.content, err = b.blob.Open(t, name, digest, content)
 	return b, err
-}
-
-// fetchReference reads a bundle's bytes from elsewhere.
-func fetchReference(ctx context.Context, url string) ([]byte, error) {
-	var r io.ReadCloser
-	if path, ok := strings.CutPrefix(url, "file://"); ok {
-		file, err := os.Open(path)
-		if err != nil {
-			return nil, fmt.Errorf("bundle: %w", err)
-		}
-		r = file
-	} else {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
-		if err != nil {
-			return nil, err
-		}
-		res, err := http.DefaultClient.Do(req)
-		if err != nil {
-			return nil, fmt.Errorf("bundle: %w", err)
-		}
-		if res.StatusCode != http.StatusOK {
-			res.Body.Close()
-			return nil, fmt.Errorf("bundle: %s: %s", url, res.Status)
-		}
-		r = res.Body
-	}
-	defer r.Close()
-	raw, err := io.ReadAll(io.LimitReader(r, fleet.MaxBundleBytes+1))
-	if err != nil {
-		return nil, fmt.Errorf("bundle: %s: %w", url, err)
-	}
-	if len(raw) > fleet.MaxBundleBytes {
-		return nil, fmt.Errorf("bundle: %s: %w: more than %d bytes", url, errs.ErrTooLarge, fleet.MaxBundleBytes)
-	}
-	return raw, nil
 }
 
 // makeBundle builds a bundle of files and of versions that policyd has.

@@ -4,17 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
-	"net/http"
-	"net/url"
-	"os"
-	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"policyd.dev/policyd/internal/errs"
 	"policyd.dev/policyd/internal/fleet"
+	"policyd.dev/policyd/internal/fleet/fetch"
 )
 
 // awayError is a bundle that could not be fetched now, which says nothing of the bundle.
@@ -80,12 +76,17 @@ func (a *Agent) open(ctx context.Context, raw *[]byte, digest string) (*fleet.Ma
 	}
 	var content []byte
 	if blob.URL != "" {
-		// The manifest first: nobody but those with the content keys says where this host fetches from, and how much.
+		// The manifest first: how much is read is signed. Where it is, is not.
 		m, err := fleet.OpenManifest(blob.Manifest, a.cfg.Trust, a.cfg.Fleet)
 		if err != nil {
 			return nil, nil, err
 		}
-		if content, err = a.download(ctx, blob.URL, m.Size); err != nil {
+		if m.Bundle != digest {
+			return nil, nil, fmt.Errorf("%w: the manifest is of bundle %s, not of %s", errs.ErrTampered, m.Bundle, digest)
+		}
+		if content, err = fetch.Reference(ctx, a.cfg.HTTP, blob.URL, m.Size); errors.As(err, new(*fetch.AwayError)) {
+			return nil, nil, &awayError{err}
+		} else if err != nil {
 			return nil, nil, err
 		}
 	}
@@ -95,60 +96,4 @@ func (a *Agent) open(ctx context.Context, raw *[]byte, digest string) (*fleet.Ma
 	}
 	*raw, err = fleet.EncodeBlob(&fleet.Blob{Manifest: blob.Manifest, Bundle: content})
 	return m, b, err
-}
-
-// downloadTime is how long the bytes of one bundle may take.
-const downloadTime = 5 * time.Minute
-
-// download reads exactly size bytes.
-func (a *Agent) download(ctx context.Context, place string, size int) ([]byte, error) {
-	if size > fleet.MaxBundleBytes {
-		return nil, fmt.Errorf("%w: a bundle of %d bytes, at most %d", errs.ErrTooLarge, size, fleet.MaxBundleBytes)
-	}
-	u, err := url.Parse(place)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %q: %w", errs.ErrInvalid, place, err)
-	}
-	ctx, cancel := context.WithTimeout(ctx, downloadTime)
-	defer cancel()
-	var from io.ReadCloser
-	switch u.Scheme {
-	case "file":
-		if from, err = openRegular(u.Path); err != nil {
-			return nil, &awayError{err}
-		}
-	case "https":
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, place, nil)
-		if err != nil {
-			return nil, fmt.Errorf("%w: %w", errs.ErrInvalid, err)
-		}
-		r, err := a.cfg.HTTP.Do(req)
-		if err != nil {
-			return nil, &awayError{err}
-		}
-		if from = r.Body; r.StatusCode != http.StatusOK {
-			from.Close()
-			return nil, &awayError{fmt.Errorf("%s: %s", place, r.Status)}
-		}
-	default:
-		return nil, fmt.Errorf("%w: %q: want file:///path or https://host/path", errs.ErrInvalid, place)
-	}
-	defer from.Close()
-	content, err := io.ReadAll(io.LimitReader(from, int64(size)+1))
-	if err != nil {
-		return nil, &awayError{err}
-	}
-	return content, nil
-}
-
-// openRegular opens a file that is one: a FIFO would keep the agent waiting.
-func openRegular(path string) (*os.File, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is not a regular file", path)
-	}
-	return os.Open(path)
 }
