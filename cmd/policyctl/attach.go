@@ -157,6 +157,12 @@ func (a *app) planAttach(ctx context.Context, o *attachFlags, name, ref string, 
 		return nil, nil, err
 	}
 	s, err := m.Load(ctx, name)
+	if err == nil && s.Is("NeedDaemonReload") && !o.dryRun {
+		// What its files say now is not what systemd says of it.
+		if err = m.Reload(ctx); err == nil {
+			s, err = m.Load(ctx, name)
+		}
+	}
 	if err != nil {
 		return nil, nil, err
 	}
@@ -164,7 +170,11 @@ func (a *app) planAttach(ctx context.Context, o *attachFlags, name, ref string, 
 	if s.Name != name {
 		notes = append(notes, fmt.Sprintf("%s is an alias of %s", name, s.Name))
 	}
-	if err := mayReplace(p, o, s.Name, ref, set); err != nil {
+	over, err := mayReplace(p, o, s.Name, ref, set)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := m.SameCommands(ctx, p, s, o.all); err != nil {
 		return nil, nil, err
 	}
 	c, err := a.fetch(ctx, ref, set, asWritten, true)
@@ -176,7 +186,7 @@ func (a *app) planAttach(ctx context.Context, o *attachFlags, name, ref string, 
 		return nil, nil, err
 	}
 	notes = append(notes, lost...)
-	plan := &units.Plan{Service: s, Record: recordOf(s.Name, c), Runtime: o.runtime}
+	plan := &units.Plan{Service: s, Record: recordOf(s.Name, c), Runtime: o.runtime, Over: over}
 	f := units.Files{Profile: p.Profile(s.Name, o.runtime)}
 	if f.Launcher, err = units.Program("policyd-launch"); err != nil {
 		return nil, nil, err
@@ -202,22 +212,22 @@ func (a *app) ownSocket() string {
 	return os.Getenv(paths.SocketEnv)
 }
 
-// mayReplace refuses to write over what somebody else has made.
-func mayReplace(p *units.Place, o *attachFlags, name, ref string, set map[string]string) error {
+// mayReplace refuses to write over what somebody else has made, and gives the drop-in that
+// is replaced; nil for none.
+func mayReplace(p *units.Place, o *attachFlags, name, ref string, set map[string]string) (*units.Present, error) {
 	d, err := p.Find(name)
 	switch {
 	case err != nil || d == nil:
-		return err
+		return nil, err
 	case d.Runtime != o.runtime:
-		return fmt.Errorf("%s: %w: %s (policyctl detach %s)", name, errs.ErrExists, d.Path, name)
+		return nil, fmt.Errorf("%s: %w: %s (policyctl detach %s)", name, errs.ErrExists, d.Path, name)
 	case o.force:
-		return nil
 	case d.Changed != nil:
-		return changedByHand(d)
+		return nil, changedByHand(d)
 	case d.Policy != ref || labelText(d.Set) != labelText(set):
-		return fmt.Errorf("%s is attached to %s: %w (--force replaces it)", name, strings.TrimSpace(d.Policy+" "+labelText(d.Set)), errs.ErrExists)
+		return nil, fmt.Errorf("%s is attached to %s: %w (--force replaces it)", name, strings.TrimSpace(d.Policy+" "+labelText(d.Set)), errs.ErrExists)
 	}
-	return nil
+	return d, nil
 }
 
 func changedByHand(d *units.Present) error {

@@ -76,6 +76,9 @@ func (a *app) upToDate(ctx context.Context, p *units.Place, d *units.Present) (h
 		return have, err
 	}
 	defer release()
+	if err := p.Unchanged(d.Unit, d); err != nil {
+		return have, err
+	}
 	have = a.profileOf(p, d) // another instance may have been quicker
 	r := recordOf(d.Unit, c)
 	switch {

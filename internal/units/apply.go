@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/rogpeppe/go-internal/diff"
 
@@ -61,6 +62,8 @@ type Plan struct {
 	Record  *unit.Record
 	Text    string // of the drop-in
 	Runtime bool
+	// Over is the drop-in that is replaced, as it was when this was planned; nil for none.
+	Over *Present
 }
 
 // Attach writes what was planned and has systemd take it. When systemd then starts
@@ -72,6 +75,9 @@ func (m *Manager) Attach(ctx context.Context, p *Place, plan *Plan) (err error) 
 		return err
 	}
 	defer release()
+	if err := p.Unchanged(name, plan.Over); err != nil {
+		return err
+	}
 	files := []saved{save(p.Profile(name, plan.Runtime)), save(p.Copy(name, plan.Runtime)), save(p.DropIn(name, plan.Runtime))}
 	defer func() {
 		if err == nil {
@@ -100,6 +106,19 @@ func (m *Manager) Attach(ctx context.Context, p *Place, plan *Plan) (err error) 
 		return err
 	}
 	return m.holds(ctx, name, plan.Text)
+}
+
+// Unchanged holds, under the lock, that nobody else has attached or detached a unit
+// since its drop-in was looked at.
+func (p *Place) Unchanged(name string, was *Present) error {
+	is, err := p.Find(name)
+	switch {
+	case err != nil:
+		return err
+	case (is == nil) != (was == nil), is != nil && (is.Path != was.Path || is.Text != was.Text):
+		return fmt.Errorf("%s was attached or detached by somebody else meanwhile: look at `policyctl get units` and try again", name)
+	}
+	return nil
 }
 
 // holds asks systemd whether the ExecStart lines of a drop-in are what it starts.
@@ -143,6 +162,9 @@ func ownFolder(dir string) error {
 	if !st.IsDir() || st.Mode().Perm()&0o022 != 0 {
 		return fmt.Errorf("%s: %w: others may write there (mode %04o)", dir, errs.ErrInvalid, st.Mode().Perm())
 	}
+	if owner, ok := st.Sys().(*syscall.Stat_t); !ok || int(owner.Uid) != os.Geteuid() {
+		return fmt.Errorf("%s: %w: it belongs to another user, who could put other profiles there (chown it)", dir, errs.ErrInvalid)
+	}
 	return os.Chmod(dir, 0o755) // whatever the umask was: services' users read the profiles
 }
 
@@ -156,6 +178,14 @@ func write(path string, b []byte) error {
 // Detach removes a drop-in and has systemd forget it; the folder goes too when
 // nothing else is in it. When systemd cannot be told, all is as it was.
 func (m *Manager) Detach(ctx context.Context, p *Place, d *Present) error {
+	release, err := p.Lock()
+	if err != nil {
+		return err
+	}
+	defer release()
+	if err := p.Unchanged(d.Unit, d); err != nil {
+		return err
+	}
 	before := save(d.Path)
 	if err := os.Remove(d.Path); err != nil {
 		return err

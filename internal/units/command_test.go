@@ -63,6 +63,10 @@ func TestParseFile(t *testing.T) {
 	if _, err := Commands([]Setting{{"Service", "ExecStart", "x/y", "g", 4}}, "ExecStart"); err == nil || !strings.Contains(err.Error(), "g:4: ExecStart: ") {
 		t.Errorf("%v", err)
 	}
+	got, err = ParseFile("f", "# c\rExecStart=/bin/a\r\n[Service]\r\nExecStart=/bin/b \\\r\n 1\n\rx=1\n\n")
+	if want := []Setting{{"", "ExecStart", "/bin/a", "f", 2}, {"Service", "ExecStart", "/bin/b   1", "f", 4}, {"Service", "x", "1", "f", 6}}; err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("other ends of lines: %v, %v; want %v", got, err, want)
+	}
 }
 
 func TestThrough(t *testing.T) {

@@ -152,8 +152,14 @@ func TestAttachable(t *testing.T) {
 		"generated": {"LoadState=loaded\nFragmentPath=/run/systemd/generator.late/x.service\nSourcePath=/etc/init.d/x", "/etc/init.d/x"},
 		"transient": {"LoadState=loaded\nFragmentPath=/run/systemd/transient/x.service\nTransient=yes", "policyctl exec"},
 		"no file":   {"LoadState=loaded", "no file"},
+		// foo-.service.d has the drop-ins of foo-bar.service, too.
+		"prefix":          {"Id=foo-.service\nLoadState=loaded\nFragmentPath=/x", "begins with foo-"},
+		"prefix template": {"Id=foo-@policyd-attach.service\nLoadState=loaded\nFragmentPath=/x", "begins with foo-"},
 	} {
 		u := service(t, "x.service", "", tc.show).Unit
+		if id := u.Get("Id"); id != "" {
+			u.ID = id
+		}
 		if err := attachable("x.service", u); err == nil || !strings.Contains(err.Error(), tc.says) {
 			t.Errorf("%s: %v; want %q", name, err, tc.says)
 		}
@@ -245,6 +251,14 @@ func TestHistory(t *testing.T) {
 	if err := p.WriteProfile(testRecord(t, "web@4"), false); !errors.Is(err, errs.ErrInvalid) {
 		t.Errorf("a folder that anybody writes: %v", err)
 	}
+	if os.Geteuid() == 0 {
+		if err := errors.Join(os.Chmod(p.State, 0o755), os.Chown(p.State, 65534, -1)); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.WriteProfile(testRecord(t, "web@4"), false); !errors.Is(err, errs.ErrInvalid) {
+			t.Errorf("a folder of somebody else's: %v", err)
+		}
+	}
 }
 
 func TestFind(t *testing.T) {
@@ -272,8 +286,18 @@ func TestFind(t *testing.T) {
 	if err != nil || !d.Runtime || d.Changed != nil || d.Policy != "web@stable" {
 		t.Errorf("%+v, %v", d, err)
 	}
+	for name, was := range map[string]*Present{"simple.service": d, "none.service": nil} {
+		if err := p.Unchanged(name, was); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 	put(p.Copy("simple.service", true), string(golden))
 	put(p.DropIn("simple.service", true), string(golden)+"# mine\n")
+	for name, was := range map[string]*Present{"simple.service": d, "other.service": nil, "none.service": d} {
+		if err := p.Unchanged(name, was); err == nil || !strings.Contains(err.Error(), "by somebody else") {
+			t.Errorf("%s was attached, replaced or detached meanwhile: %v", name, err)
+		}
+	}
 	if d, err = p.Find("simple.service"); err != nil || !errors.Is(d.Changed, ErrChangedByHand) || !strings.Contains(d.Diff, "+# mine") {
 		t.Errorf("changed by hand: %+v, %v", d, err)
 	}

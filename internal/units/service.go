@@ -57,7 +57,10 @@ func (m *Manager) Load(ctx context.Context, name string) (*Service, error) {
 // attachable refuses what has no files of its own to add to.
 func attachable(name string, u *Unit) error {
 	fragment := u.Get("FragmentPath")
+	prefix, _, _ := strings.Cut(strings.TrimSuffix(u.ID, ".service"), "@")
 	switch state := u.Get("LoadState"); {
+	case strings.HasSuffix(prefix, "-"):
+		return fmt.Errorf("%s: %w: its drop-ins are those of every unit whose name begins with %s, and would replace their commands", name, errs.ErrInvalid, prefix)
 	case state == "masked":
 		return fmt.Errorf("%s: %w: it is masked (systemctl unmask %s)", name, errs.ErrInvalid, name)
 	case state == "not-found" || fragment == "" && state != "loaded":

@@ -22,6 +22,9 @@ type Setting struct {
 // space is WHITESPACE of systemd's src/basic/string-util.h.
 const space = " \t\n\r"
 
+// lineEnds are those of read_line_full in systemd's src/basic/fileio.c.
+var lineEnds = strings.NewReplacer("\r\n", "\n", "\n\r", "\n", "\r", "\n")
+
 // ParseFile reads the text of a unit's file or drop-in as config_parse of systemd's
 // src/shared/conf-parser.c does: a line ends in an odd number of backslashes to go
 // on, comments begin with # or ; also in between, and what is no assignment is
@@ -30,7 +33,7 @@ func ParseFile(name, text string) ([]Setting, error) {
 	var all []Setting
 	section, pending, pendingLine := "", "", 0
 	goesOn := false
-	r := bufio.NewReader(strings.NewReader(strings.TrimPrefix(text, "\ufeff")))
+	r := bufio.NewReader(strings.NewReader(lineEnds.Replace(strings.TrimPrefix(text, "\ufeff"))))
 	for n := 1; ; n++ {
 		line, err := r.ReadString('\n')
 		if err == io.EOF && line == "" {

@@ -231,6 +231,19 @@ step update.after policyctl get units -o json
 step update.again policyctl attach --restart-changed
 
 # Bad input.
+mkdir /etc/systemd/system/inst@late.service.d
+printf '[Service]\nExecStart=/opt/probe late\n' >/etc/systemd/system/inst@late.service.d/zzz.conf
+step instance policyctl attach inst@.service svc
+step instance.all policyctl attach inst@.service svc --all-commands
+rm -r /etc/systemd/system/inst@late.service.d
+# systemd has not been told of an edit.
+printf '[Service]\nExecStart=\nExecStart=/opt/forking new\n' >/etc/systemd/system/forking.service.d/50.conf
+step stale policyctl attach forking.service svc
+step stale.holds shown forking.service
+rm /etc/systemd/system/forking.service.d/50.conf
+step stale.back policyctl attach forking.service svc
+for p in svc tight; do { policyctl attach other.service $p >/run/at-once.$p 2>&1; echo $? >/run/at-once.$p.exit; } & done; wait
+step atonce sh -c 'sort /run/at-once.*.exit; policyctl detach -q other.service'
 step again policyctl attach notify.service svc
 step another policyctl attach notify.service tight
 echo '# mine' >>/etc/systemd/system/notify.service.d/zz-policyd.conf
@@ -433,6 +446,12 @@ func (b *booted) updated() {
 
 func (b *booted) refusals() {
 	b.Helper()
+	b.step("instance", 1, "its instance inst@late.service has another ExecStart=", "attach that one by itself")
+	b.step("instance.all", 1, "inst@late.service")
+	b.step("stale", 0)
+	b.step("stale.holds", 0, "-- /opt/forking new")
+	b.step("stale.back", 0)
+	b.prints("atonce", "0\n1\n")
 	b.step("again", 0, "notify.service is attached to svc")
 	b.step("another", 1, "attached to svc", "--force")
 	b.step("hand", 1, "changed by hand", "+# mine")
