@@ -44,6 +44,14 @@ type Config struct {
 	// HangupGrace is how long an attached sandbox may go on after its client went away
 	// and it got SIGHUP. 0: 5 s.
 	HangupGrace time.Duration
+	// HandOver gives the descriptors of an attached sandbox to whoever keeps them for the
+	// next policyd; it does not close them. nil: nobody does, and Suspend is not called.
+	HandOver func(id string, h Handed) error
+	// Handed is what an earlier policyd handed over, by id. New closes what it does not use.
+	Handed map[string]Handed
+	// AttachWait is how long the client of a sandbox that was handed over may take to come
+	// back before its output goes into logs. 0: 30 s.
+	AttachWait time.Duration
 	// Threads is how many threads are kept ready to start programs. 0: 4.
 	Threads int
 	// Rulesets are kept between starts. nil: a cache of 256 profiles.
@@ -59,6 +67,7 @@ const (
 	defaultLogLimit    = 16 << 20
 	minLogLimit        = 64 << 10
 	defaultHangupGrace = 5 * time.Second
+	defaultAttachWait  = 30 * time.Second
 	defaultThreads     = 4
 	cachedRulesets     = 256
 )
@@ -83,6 +92,9 @@ func (c *Config) fill() error {
 	c.LogLimit = max(c.LogLimit, minLogLimit)
 	if c.HangupGrace == 0 {
 		c.HangupGrace = defaultHangupGrace
+	}
+	if c.AttachWait == 0 {
+		c.AttachWait = defaultAttachWait
 	}
 	if c.Threads == 0 {
 		c.Threads = defaultThreads

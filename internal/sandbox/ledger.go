@@ -120,6 +120,21 @@ func (l *ledger) started(rec *apiv1.Sandbox) error {
 	return nil
 }
 
+// changed notes a new state of a sandbox that is known. With an error nothing was noted.
+func (l *ledger) changed(rec *apiv1.Sandbox) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	kind := byte(lineStarted)
+	if ended(rec) {
+		kind = lineEnded
+	}
+	if err := l.appendLocked(kind, rec); err != nil {
+		return err
+	}
+	l.addLocked(rec)
+	return nil
+}
+
 // ended notes the end. It is committed even when the journal could not be written.
 func (l *ledger) ended(rec *apiv1.Sandbox, events ...*apiv1.Event) {
 	l.mu.Lock()

@@ -36,7 +36,7 @@ func (m *Manager) Logs(ctx context.Context, id string, o LogOptions, send func(*
 	if err != nil {
 		return err
 	}
-	if !rec.GetDetached() {
+	if !keepsOutput(rec) {
 		return fmt.Errorf("%w: the output of attached sandbox %s went to its client", errs.ErrInvalid, rec.GetId())
 	}
 	streams, err := m.logs.readers(rec.GetId(), o)

@@ -36,7 +36,10 @@ type Manager struct {
 	boxes    map[string]*box // starting, running, and ended but not yet stored
 	alive    map[uint32]int  // by owner: starting and running
 	requests map[requestKey]*box
-	answered []requestKey // of ended ones, oldest first
+	sessions map[string]*Attached // whose streams somebody carries, or shall
+	// suspended: attached sandboxes are handed over
+	suspended bool
+	answered  []requestKey // of ended ones, oldest first
 }
 
 // maxAnswered is how many requests of sandboxes that have ended are remembered.
@@ -54,6 +57,7 @@ type box struct {
 	label string                        // Smack label while it is alive, "" for policyd's own; with Manager.mu
 	spare *spare                        // until the start is decided
 	rec   atomic.Pointer[apiv1.Sandbox] // never changed, only replaced
+	recMu sync.Mutex                    // held by who replaces it once the sandbox runs
 
 	decided  chan struct{} // closed when the start succeeded or failed
 	startErr error         // of it
@@ -61,7 +65,7 @@ type box struct {
 	child *spawn.Child
 	group spawn.Group
 	term  *os.File      // master side of its terminal
-	sess  *Attached     // nil when detached or found again
+	sess  *Attached     // nil when detached, or found again without streams
 	done  chan struct{} // closed when it has ended and the record says so
 	once  sync.Once     // hang-up
 }
@@ -79,7 +83,7 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 	}
 	m := &Manager{
 		cfg: cfg, boot: boot, spares: newSpares(),
-		boxes: map[string]*box{}, alive: map[uint32]int{}, requests: map[requestKey]*box{},
+		boxes: map[string]*box{}, alive: map[uint32]int{}, requests: map[requestKey]*box{}, sessions: map[string]*Attached{},
 	}
 	logs, err := newLogKeeper(filepath.Join(cfg.StateDir, "sandboxes"), cfg)
 	if err != nil {
@@ -108,8 +112,11 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 	m.wg.Go(func() { m.logs.run(m.life) })
 	m.wg.Go(m.fillSpares)
 	m.ledger.begin()
-	for _, b := range m.boxes {
+	for _, b := range m.all() {
 		m.resume(b)
+	}
+	for _, h := range cfg.Handed {
+		h.Close() // what is used was taken
 	}
 	if err := m.ledger.flush(ctx); err != nil {
 		// The journal still has it, and the ledger goes on trying.
@@ -120,7 +127,8 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 
 // Stop ends the Manager, not the sandboxes: detached ones go on living and are found
 // again by the next New. Attached ones lose their client, so they get SIGHUP and are
-// ended after [Config.HangupGrace] or when ctx ends, whichever is first. What is known
+// ended after [Config.HangupGrace] or when ctx ends, whichever is first; after Suspend
+// they are handed over instead. What is known
 // is stored; an error says what is only in the journal, which the next New reads.
 func (m *Manager) Stop(ctx context.Context) error {
 	m.mu.Lock()
@@ -134,7 +142,10 @@ func (m *Manager) Stop(ctx context.Context) error {
 	var attached []*box
 	for _, b := range m.all() {
 		<-b.decided
-		if b.startErr == nil && !b.rec.Load().GetDetached() {
+	}
+	handed := m.handOverAll()
+	for _, b := range m.all() {
+		if b.startErr == nil && !b.rec.Load().GetDetached() && !handed[b.id] {
 			attached = append(attached, b)
 			m.hangup(b)
 		}

@@ -54,6 +54,7 @@ func (m *Manager) recover(ctx context.Context, old []entry) error {
 				events = append(events, exitEvent(now))
 			}
 			m.takeEnded(now)
+			m.holdEnded(now)
 		} else {
 			alive++
 		}
@@ -130,7 +131,7 @@ func (m *Manager) takeOver(rec *apiv1.Sandbox) *apiv1.Sandbox {
 	}
 	var child *spawn.Child
 	if rec.GetPid() != 0 {
-		if child, err = spawn.Adopt(int(rec.GetPid()), rec.GetStartTicks()); err != nil {
+		if child, err = m.adopt(rec); err != nil {
 			log.Info("sandbox ended while no policyd saw it", "detail", err)
 		}
 	}
@@ -155,17 +156,29 @@ func (m *Manager) takeOver(rec *apiv1.Sandbox) *apiv1.Sandbox {
 	if rec.GetRequestId() != "" {
 		m.requests[requestKey{b.owner, rec.GetRequestId()}] = b
 	}
-	if rec.GetDetached() {
+	m.takeStreams(b)
+	if keepsOutput(rec) {
 		m.logs.add(b.id, b.owner, max(rec.GetLogLimit(), minLogLimit))
 	}
 	return rec
 }
 
-// resume watches a sandbox that was taken over. An attached one has lost its client.
+// resume watches a sandbox that was taken over. An attached one has lost its client, which
+// may come back when its streams were handed over.
 func (m *Manager) resume(b *box) {
-	m.wg.Go(func() { m.watch(b) })
-	if !b.rec.Load().GetDetached() {
+	if closed(b.done) {
+		m.wg.Go(func() { m.retire(b) })
+	} else {
+		m.wg.Go(func() { m.watch(b) })
+	}
+	switch {
+	case b.rec.Load().GetDetached():
+	case b.sess == nil:
 		m.hangup(b)
+	case b.sess.left:
+		b.sess.leave("it did not come back before")
+	default:
+		b.sess.await()
 	}
 }
 
@@ -200,7 +213,7 @@ func first(g spawn.Group) (pid int, ticks uint64) {
 
 // takeEnded keeps of an ended sandbox what it takes to answer for it.
 func (m *Manager) takeEnded(rec *apiv1.Sandbox) {
-	if rec.GetDetached() && !rec.GetRemove() {
+	if keepsOutput(rec) && !rec.GetRemove() {
 		m.logs.addEnded(rec.GetId(), rec.GetOwnerUid())
 	} else {
 		m.logs.removeFolder(rec.GetId())

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -69,9 +70,21 @@ const chunk = 32 << 10
 
 var chunks = sync.Pool{New: func() any { return new([chunk]byte) }}
 
+// setDeadline wakes who waits for one of our ends, or will.
+func (s *stdio) setDeadline(t time.Time) {
+	for _, f := range []*os.File{s.in, s.out, s.err} {
+		if f != nil {
+			_ = f.SetDeadline(t) // closed: nobody waits
+		}
+	}
+}
+
+// A reader reads from a descriptor of ours what is there, as read(2) does.
+type reader func(fd int, p []byte) (int, error)
+
 // readChunk waits for output and calls use with it; n is 0 at the end. No buffer is
 // held while nothing comes: an idle sandbox costs none.
-func readChunk(f *os.File, use func(p []byte) error) (n int, err error) {
+func readChunk(f *os.File, read reader, use func(p []byte) error) (n int, err error) {
 	rc, err := f.SyscallConn()
 	if err != nil {
 		return 0, err
@@ -80,7 +93,7 @@ func readChunk(f *os.File, use func(p []byte) error) (n int, err error) {
 	var rerr error
 	err = rc.Read(func(fd uintptr) bool {
 		buf = chunks.Get().(*[chunk]byte)
-		n, rerr = readRetry(int(fd), buf[:])
+		n, rerr = read(int(fd), buf[:])
 		if errors.Is(rerr, unix.EAGAIN) {
 			chunks.Put(buf)
 			buf = nil
@@ -95,7 +108,7 @@ func readChunk(f *os.File, use func(p []byte) error) (n int, err error) {
 }
 
 // readRest is readChunk for what is there already, also after a deadline.
-func readRest(f *os.File, use func(p []byte) error) (n int, err error) {
+func readRest(f *os.File, read reader, use func(p []byte) error) (n int, err error) {
 	rc, err := f.SyscallConn()
 	if err != nil {
 		return 0, err
@@ -103,7 +116,7 @@ func readRest(f *os.File, use func(p []byte) error) (n int, err error) {
 	buf := chunks.Get().(*[chunk]byte)
 	defer chunks.Put(buf)
 	var rerr error
-	err = rc.Control(func(fd uintptr) { n, rerr = readRetry(int(fd), buf[:]) })
+	err = rc.Control(func(fd uintptr) { n, rerr = read(int(fd), buf[:]) })
 	if errors.Is(rerr, unix.EAGAIN) {
 		return 0, err
 	}
@@ -134,15 +147,15 @@ func readRetry(fd int, p []byte) (int, error) {
 	}
 }
 
-// writeAll writes p; what a child does not read any more is dropped, as a shell's
-// pipe would drop it after SIGPIPE.
-func writeAll(f *os.File, p []byte) error {
-	_, err := f.Write(p)
+// writeAll writes p and tells how much is done with; what a child does not read any
+// more is dropped, as a shell's pipe would drop it after SIGPIPE.
+func writeAll(f *os.File, p []byte) (int, error) {
+	n, err := f.Write(p)
 	if errors.Is(err, unix.EPIPE) || errors.Is(err, unix.EIO) || errors.Is(err, os.ErrClosed) {
-		return nil
+		return len(p), nil
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
-		return fmt.Errorf("standard input: %w", err)
+		return n, fmt.Errorf("standard input: %w", err)
 	}
-	return nil
+	return n, nil
 }

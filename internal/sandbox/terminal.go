@@ -95,7 +95,8 @@ func endOfInput(term *os.File, midLine bool) error {
 	if err != nil {
 		return err
 	}
-	return writeAll(term, eof)
+	_, err = writeAll(term, eof)
+	return err
 }
 
 // control calls f with the descriptor, which stays open and non-blocking meanwhile.

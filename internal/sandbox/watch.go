@@ -35,10 +35,15 @@ func (m *Manager) watch(b *box) {
 // finish ends what is left of a sandbox whose first process has ended, and says so.
 func (m *Manager) finish(b *box, status spawn.Status) {
 	m.killAll(b)
+	if b.sess != nil {
+		b.sess.settle()
+	}
+	b.recMu.Lock()
 	rec := m.closed(b.rec.Load(), status)
 	m.logs.endedBox(b.id)
 	m.ledger.ended(rec, exitEvent(rec))
 	b.rec.Store(rec)
+	b.recMu.Unlock()
 
 	m.mu.Lock()
 	m.lessAlive(b.owner)
@@ -56,7 +61,16 @@ func (m *Manager) finish(b *box, status spawn.Status) {
 	}
 	b.child.Close()
 	m.discard(b.id, b.group)
-	if !rec.GetDetached() {
+	m.retire(b)
+}
+
+// retire forgets an ended sandbox when its client has all output.
+func (m *Manager) retire(b *box) {
+	if b.sess != nil && !b.sess.consumed() {
+		return // the next policyd's
+	}
+	rec := b.rec.Load()
+	if !keepsOutput(rec) {
 		m.logs.removeFolder(b.id)
 	}
 	m.forget(b, rec)
@@ -121,10 +135,10 @@ func (m *Manager) closed(rec *apiv1.Sandbox, status spawn.Status) *apiv1.Sandbox
 
 // hangup tells an attached sandbox that its client is gone, and ends it after the grace.
 func (m *Manager) hangup(b *box) {
+	if b.sess != nil && !b.sess.cut() || closed(b.done) {
+		return
+	}
 	b.once.Do(func() {
-		if b.sess != nil {
-			b.sess.cut()
-		}
 		_ = b.child.Signal(syscall.SIGHUP) // ended already: nothing to tell
 		time.AfterFunc(m.cfg.HangupGrace, func() {
 			select {
