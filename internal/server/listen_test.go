@@ -2,6 +2,7 @@ package server
 
 import (
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"os"
@@ -168,12 +169,39 @@ func TestListenUnixRefuses(t *testing.T) {
 	}
 }
 
+// stored is a descriptor that reads as text.
+type stored string
+
+func (s stored) File() (*os.File, error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer w.Close()
+	_, err = w.WriteString(string(s))
+	return r, err
+}
+
 const activationEnv = "SERVER_TEST_ACTIVATION"
 
 // activatedMain is the process a service manager started: it says what it got.
 func activatedMain() int {
 	os.Setenv("LISTEN_PID", fmt.Sprint(os.Getpid()))
-	listeners, err := ActivatedListeners(os.Getenv(activationEnv) == "tcp")
+	in, err := TakeInherited("stored.")
+	if err != nil {
+		fmt.Println("error:", err)
+		return 0
+	}
+	for _, name := range sortedKeys(in.Stored) {
+		text, err := io.ReadAll(in.Stored[name])
+		fmt.Println(name, string(text), err)
+	}
+	for fd := 3; fd < 6; fd++ {
+		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {
+			fmt.Println("error: children inherit", fd)
+		}
+	}
+	listeners, err := in.Listeners(os.Getenv(activationEnv) == "tcp")
 	if err != nil {
 		fmt.Println("error:", err)
 		return 0
@@ -206,20 +234,27 @@ func TestActivation(t *testing.T) {
 	defer tcp.Close()
 	type filer interface{ File() (*os.File, error) }
 	for _, tc := range []struct {
-		kind string
-		fds  string
-		l    []filer
-		want string
+		kind  string
+		fds   string
+		names string
+		l     []filer
+		want  string
 	}{
-		{"unix", "1", []filer{unixL}, "unix " + path},
-		{"unix", "1", []filer{abstract}, "abstract"},
-		{"unix", "1", []filer{tcp}, "no tcp section"},
-		{"tcp", "2", []filer{unixL, tcp}, "tcp 127.0.0.1"},
-		{"unix", "many", []filer{unixL}, "LISTEN_FDS"},
-		{"unix", "0", nil, ""},
+		{"unix", "1", "policyd.socket", []filer{unixL}, "unix " + path},
+		{"unix", "1", "", []filer{abstract}, "abstract"},
+		{"unix", "1", "", []filer{tcp}, "no tcp section"},
+		{"tcp", "2", "a:b", []filer{unixL, tcp}, "tcp 127.0.0.1"},
+		{"unix", "many", "", []filer{unixL}, "LISTEN_FDS"},
+		{"unix", "70000", "", []filer{unixL}, "LISTEN_FDS"},
+		{"unix", "20", "", []filer{unixL}, "20 sockets"},
+		{"unix", "0", "", nil, ""},
+		// What comes from the store is no socket, wherever it stands and however many there are.
+		{"unix", "3", "stored.a:policyd.socket:stored.b", []filer{stored("first"), unixL, stored("second")}, "stored.a first <nil>\nstored.b second <nil>\nunix " + path},
+		{"unix", "3", "stored.a:stored.a:policyd.socket", []filer{stored("first"), stored("second"), unixL}, "stored.a second <nil>\nunix " + path},
+		{"unix", "1", "stored.a", []filer{unixL}, "stored.a "},
 	} {
 		cmd := exec.Command(os.Args[0])
-		cmd.Env = append(os.Environ(), activationEnv+"="+tc.kind, "LISTEN_FDS="+tc.fds)
+		cmd.Env = append(os.Environ(), activationEnv+"="+tc.kind, "LISTEN_FDS="+tc.fds, "LISTEN_FDNAMES="+tc.names)
 		for _, l := range tc.l {
 			f, err := l.File()
 			if err != nil {
@@ -236,7 +271,11 @@ func TestActivation(t *testing.T) {
 	// What was meant for another process is not taken.
 	t.Setenv("LISTEN_PID", "1")
 	t.Setenv("LISTEN_FDS", "1")
-	if l, err := ActivatedListeners(false); len(l) > 0 || err != nil {
+	in, err := TakeInherited("stored.")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l, err := in.Listeners(false); len(l) > 0 || len(in.Stored) > 0 || err != nil {
 		t.Errorf("took another process's sockets: %v, %v", l, err)
 	}
 }

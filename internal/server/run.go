@@ -50,6 +50,18 @@ func (s *Server) Run(stream grpc.BidiStreamingServer[apiv1.RunRequest, apiv1.Run
 	if err := stream.Send(&apiv1.RunResponse{Response: &apiv1.RunResponse_Started{Started: a.Sandbox()}}); err != nil {
 		return err
 	}
+	return carry(ctx, cancel, stream, a)
+}
+
+// streams is the client's side of Run, or of Attach in its words.
+type streams interface {
+	Context() context.Context
+	Send(*apiv1.RunResponse) error
+	Recv() (*apiv1.RunRequest, error)
+}
+
+// carry carries the streams until all output was sent; cancel ends ctx.
+func carry(ctx context.Context, cancel context.CancelFunc, stream streams, a *sandbox.Attached) error {
 	// The receiver ends when the handler has returned and gRPC ends the stream's context, or on a message that is
 	// wrong: then the handler ends for that.
 	bad := make(chan error, 1)
@@ -59,7 +71,7 @@ func (s *Server) Run(stream grpc.BidiStreamingServer[apiv1.RunRequest, apiv1.Run
 			cancel()
 		}
 	}()
-	err = a.Stream(ctx, stream.Send)
+	err := a.Stream(ctx, stream.Send)
 	select {
 	case wrong := <-bad:
 		return wrong
@@ -69,7 +81,7 @@ func (s *Server) Run(stream grpc.BidiStreamingServer[apiv1.RunRequest, apiv1.Run
 }
 
 // carryInput passes on what the client sends, until it sends no more. The error is that of a message that breaks the contract.
-func carryInput(stream grpc.BidiStreamingServer[apiv1.RunRequest, apiv1.RunResponse], a *sandbox.Attached) error {
+func carryInput(stream streams, a *sandbox.Attached) error {
 	ctx := stream.Context()
 	input := make(chan []byte, stdinQueue) // nil: end of input
 	write := func() {
