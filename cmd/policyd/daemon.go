@@ -34,6 +34,11 @@ func serve(o *options, stderr io.Writer) (err error) {
 	level.Set(o.config.Log.Level)
 	log := newLogger(stderr, o.config.Log.Format, &level)
 	notify, watchdog := newNotifier(), watchdogInterval()
+	kept := newFDStore(notify, log)
+	inherited, err := server.TakeInherited(storedPrefix)
+	if err != nil {
+		return err
+	}
 	if err := keepToSelf(); err != nil {
 		return err
 	}
@@ -72,9 +77,11 @@ func serve(o *options, stderr io.Writer) (err error) {
 			log.Warn("the folder of groups could not be removed", "error", cerr)
 		}
 	}()
+	streams, names := handed(inherited.Stored)
 	boxes, err := sandbox.New(context.Background(), sandbox.Config{
 		StateDir: o.layout.State, RuntimeDir: o.layout.Runtime, Store: st, Support: sup, Containment: containment,
 		CgroupRoot: containment.Root(), Log: log, LogLimit: o.config.Limits.LogBytes, Outdated: server.Outdated(st),
+		HandOver: kept.handOver(), Handed: streams,
 	})
 	if err != nil {
 		return err
@@ -84,6 +91,9 @@ func serve(o *options, stderr io.Writer) (err error) {
 		defer cancel()
 		err = errors.Join(err, boxes.Stop(ctx))
 	}()
+	if err := forget(notify, names); err != nil {
+		log.Warn("streams of sandboxes are still in the service manager's store: their programs do not see that they end", "error", err)
+	}
 
 	if adopted, err := smackhost.AdoptEarly(context.Background(), st, o.layout.Runtime); err != nil {
 		// What is in the kernel then is somebody else's for policyd, which the load below compares all the same.
@@ -112,7 +122,7 @@ func serve(o *options, stderr io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	listeners, err := listen(o, log)
+	listeners, err := listen(o, inherited, log)
 	if err != nil {
 		srv.Stop(0)
 		return err
@@ -140,7 +150,7 @@ func serve(o *options, stderr io.Writer) (err error) {
 	}
 	log.Info("policyd serves", "release", buildinfo.Version, "state", o.layout.State, "landlock_abi", sup.ABI, "containment", containment.Name())
 	d := &daemon{
-		options: o, server: srv, smack: host, metrics: counted, log: log, level: &level, notify: notify, deadline: o.config.StopDeadline,
+		options: o, server: srv, boxes: boxes, keeps: kept != nil, smack: host, metrics: counted, log: log, level: &level, notify: notify, deadline: o.config.StopDeadline,
 		records: st, support: sup, certificates: certs, watchdog: watchdog, configuration: configurationOf(o),
 	}
 	srv.SetConfiguration(d.configuration)
@@ -149,8 +159,8 @@ func serve(o *options, stderr io.Writer) (err error) {
 
 // listen takes what the service manager handed over, and opens what it did not: the unix socket, and the network's when
 // there is one.
-func listen(o *options, log *slog.Logger) (out []net.Listener, err error) {
-	out, err = server.ActivatedListeners(o.config.TCP != nil)
+func listen(o *options, inherited *server.Inherited, log *slog.Logger) (out []net.Listener, err error) {
+	out, err = inherited.Listeners(o.config.TCP != nil)
 	if err != nil {
 		return nil, err
 	}

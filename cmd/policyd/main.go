@@ -9,6 +9,7 @@
 //	folders.go  the folders it keeps its files in
 //	metrics.go  the listener for Prometheus
 //	notify.go   words to the service manager
+//	fdstore.go  descriptors that it keeps for the next policyd
 //	status.go   the text of systemctl status, and what policyctl status says of the configuration
 //	watchdog.go whether policyd works
 //	tls.go      the certificates of the network's listener
@@ -69,7 +70,9 @@ Examples:
   policyd --config ./policyd.yaml --listen unix:///tmp/policyd.sock
   policyctl status                               see whether it answers
 
-Signals: TERM and INT stop it, sandboxes go on; HUP reads the configuration again.
+Signals: TERM and INT stop it, sandboxes that run detached go on; HUP reads the
+configuration again; USR2 says that the TERM after it is one of a restart, so that
+attached sandboxes go on, too, where systemd keeps their streams meanwhile.
 Exit codes: 0 stopped as asked, 1 failed, 2 wrong use, 78 wrong configuration.
 `
 

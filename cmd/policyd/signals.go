@@ -19,30 +19,34 @@ import (
 	"policyd.dev/policyd/enforce/landlock"
 	"policyd.dev/policyd/internal/config"
 	"policyd.dev/policyd/internal/metrics"
+	"policyd.dev/policyd/internal/sandbox"
 	"policyd.dev/policyd/internal/server"
 	"policyd.dev/policyd/internal/smackhost"
 	"policyd.dev/policyd/store"
 )
 
 // signalWatch receives the signals the daemon acts on.
-type signalWatch struct{ stop, reload chan os.Signal }
+type signalWatch struct{ stop, reload, restart chan os.Signal }
 
 func watchSignals() *signalWatch {
-	w := &signalWatch{stop: make(chan os.Signal, 2), reload: make(chan os.Signal, 1)}
+	w := &signalWatch{stop: make(chan os.Signal, 2), reload: make(chan os.Signal, 1), restart: make(chan os.Signal, 1)}
 	signal.Notify(w.stop, syscall.SIGTERM, syscall.SIGINT)
 	signal.Notify(w.reload, syscall.SIGHUP)
+	signal.Notify(w.restart, syscall.SIGUSR2)
 	return w
 }
 
 func (w *signalWatch) close() {
 	signal.Stop(w.stop)
 	signal.Stop(w.reload)
+	signal.Stop(w.restart)
 }
 
 // daemon is what is left to tend once everything is wired.
 type daemon struct {
 	options  *options
 	server   *server.Server
+	boxes    *sandbox.Manager
 	smack    *smackhost.Manager
 	metrics  *metrics.Metrics
 	log      *slog.Logger
@@ -55,6 +59,8 @@ type daemon struct {
 	support       landlock.Support
 	certificates  *certificates
 	watchdog      time.Duration // 0: none
+	keeps         bool          // the service manager keeps descriptors
+	restarts      time.Time     // until then a stop is one of a restart
 	configuration *apiv1.ConfigurationStatus
 	told          bool   // that policyd is ready
 	shown         string // the text that was told last
@@ -85,9 +91,20 @@ func (d *daemon) run(signals *signalWatch, listeners []net.Listener) error {
 			return err
 		case <-signals.reload:
 			d.reload()
+		case <-signals.restart:
+			d.restarts = time.Now().Add(restartWindow)
 		case sig := <-signals.stop:
-			d.log.Info("stopping; sandboxes that run detached go on", "signal", sig.String(), "deadline", d.deadline.String())
+			select {
+			case <-signals.restart: // came at the same time
+				d.restarts = time.Now().Add(restartWindow)
+			default:
+			}
+			handOver := d.keeps && time.Now().Before(d.restarts)
+			d.log.Info("stopping; sandboxes that run detached go on", "signal", sig.String(), "deadline", d.deadline.String(), "attached_go_on", handOver)
 			d.tell("STOPPING=1", "STATUS=stopping")
+			if handOver {
+				d.boxes.Suspend()
+			}
 			done := make(chan struct{})
 			go func() {
 				d.server.Stop(d.deadline)
@@ -105,6 +122,9 @@ func (d *daemon) run(signals *signalWatch, listeners []net.Listener) error {
 		}
 	}
 }
+
+// restartWindow is how soon after SIGUSR2 a stop must follow to be one of a restart.
+const restartWindow = time.Minute
 
 // lookAgain is how often a policyd that is not ready looks whether it is.
 const lookAgain = time.Second
