@@ -119,8 +119,11 @@ func TestExecReadsState(t *testing.T) {
 		t.Errorf("exit %d, %q, %q", code, out, errOut)
 	}
 	h.env = []string{`STATE={"annotations":{"policyd.dev/applied":"sha256:34"}}`}
-	if code, out, errOut := h.run("--root", root, "exec", "torn", "ls"); code != 42 || !strings.Contains(out, "sha256:34") {
-		t.Errorf("exit %d, %q, %q", code, out, errOut)
+	h.put("root/other/state.json", `{"id":"other","status":"running","pid":1,"bundle":"/b","annotations":{}}`, 0o600) // of another runtime
+	for _, id := range []string{"torn", "other"} {
+		if code, out, errOut := h.run("--root", root, "exec", id, "ls"); code != 42 || !strings.Contains(out, "sha256:34") {
+			t.Errorf("%s: exit %d, %q, %q", id, code, out, errOut)
+		}
 	}
 }
 

@@ -171,7 +171,9 @@ func TestLife(t *testing.T) {
 	crun("crun", self, ticks, `{"annotations":{"policyd.dev/applied":"`+digest("a")+`"}}`)
 	crun("crun-half", self, ticks, "")
 	runtime("garbage", "state.json", `{`, false, "")
-	runtime("twice", "state.json", `{"config":{"labels":["policyd.dev/applied=`+digest("a")+`","policyd.dev/applied=="]}}`, false, "")
+	runtime("youki", "state.json", `{"ociVersion":"v1.0.2","id":"youki","status":"running","pid":1,"bundle":"/b","annotations":{"policyd.dev/applied":"`+digest("a")+`"}}`, false, "")
+	runtime("none-of-crun", "status", `{"pid":1}`, false, `{}`)
+	runtime("twice", "state.json", `{"config":{"labels":["bundle=/b","policyd.dev/applied=`+digest("a")+`","policyd.dev/applied=="]}}`, false, "")
 
 	pidFile := func(name, text string, age time.Duration) string {
 		t.Helper()
@@ -201,6 +203,8 @@ func TestLife(t *testing.T) {
 		{"crun-half", nil, Unknown},
 		{"garbage", nil, Unknown},
 		{"twice", nil, Unknown},
+		{"youki", nil, Unknown},
+		{"none-of-crun", nil, Unknown},
 		{"pid", func(r *Record) { r.Root, r.Pid, r.Start = "", self, ticks }, Running},
 		{"pid of another", func(r *Record) { r.Root, r.Pid, r.Start = "", self, ticks+1 }, Gone},
 		{"no pid", func(r *Record) { r.Root, r.Pid = "", 1<<22+1 }, Gone},
@@ -246,7 +250,7 @@ func TestOfTwoRecordsTheRuntimesCounts(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(root, "c"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	state := `{"init_process_pid":0,"config":{"labels":["policyd.dev/applied=` + first.Digest + `"]}}`
+	state := `{"init_process_pid":0,"config":{"labels":["bundle=/b","policyd.dev/applied=` + first.Digest + `"]}}`
 	if err := os.WriteFile(filepath.Join(root, "c", "state.json"), []byte(state), 0o600); err != nil {
 		t.Fatal(err)
 	}

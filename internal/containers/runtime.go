@@ -86,7 +86,10 @@ func runcState(dir string) (*State, error) {
 		}
 		all[key] = value
 	}
-	st.Bundle = all["bundle"]
+	// runc always has this one. Another runtime's file of this name says of annotations elsewhere, and nothing here.
+	if st.Bundle = all["bundle"]; st.Bundle == "" {
+		return nil, fmt.Errorf("%s: %w: its state.json is none of runc's", dir, ErrInvalid)
+	}
 	st.Digest, st.Version, st.SmackLabel = all[annotationApplied], all[annotationVersion], all[annotationSmack]
 	return st, nil
 }
@@ -101,6 +104,9 @@ func crunState(dir string) (*State, error) {
 		return nil, err
 	}
 	st := &State{Pid: file.Pid, Start: file.Start, Bundle: file.Bundle}
+	if st.Bundle == "" {
+		return nil, fmt.Errorf("%s: %w: its status is none of crun's", dir, ErrInvalid)
+	}
 	var config struct {
 		Annotations map[string]string `json:"annotations"`
 	}
