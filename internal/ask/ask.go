@@ -85,14 +85,16 @@ const method = "/policyd.v1.ProfileService/GetProfile"
 
 // unreachable says what to do when no connection could be made.
 func unreachable(socket string, err error) error {
-	code, hint := codeUnavailable, "nothing answers there; start it with `policyd`, or as a service"
+	code, cause, hint := codeUnavailable, err.Error(), "nothing answers there; start it with `policyd`, or as a service"
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
+		// Not in the words of the C library: podman takes these for a program that is not in the container.
+		cause = "no socket is there"
 		hint = "is policyd running? start it with `policyd`, or as a service, or name another socket"
 	case errors.Is(err, fs.ErrPermission):
 		code, hint = codePermissionDenied, "this user may not open the socket; it is for the members of its group (see `ls -l "+socket+"`)"
 	case errors.Is(err, errTimeout):
 		code = codeDeadlineExceeded
 	}
-	return &Error{code, fmt.Sprintf("policyd is not reachable at %s: %v: %s", socket, err, hint)}
+	return &Error{code, fmt.Sprintf("policyd is not reachable at %s: %s: %s", socket, cause, hint)}
 }

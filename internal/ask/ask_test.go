@@ -177,7 +177,7 @@ func TestNoServer(t *testing.T) {
 	}()
 	os.WriteFile(filepath.Join(dir, "file"), nil, 0o644)
 	for name, want := range map[string]string{
-		"absent": "no such file", "dead": "connection refused", "deaf": "no answer in time", "closing": "policyd at ", "file": "connection refused",
+		"absent": "no socket is there: is policyd running", "dead": "connection refused", "deaf": "no answer in time", "closing": "policyd at ", "file": "connection refused",
 		strings.Repeat("x", 200): "the path has",
 	} {
 		_, err := Profile(filepath.Join(dir, name), &Question{Ref: "web"}, 200*time.Millisecond)
