@@ -46,7 +46,7 @@ func (a *app) container(ctx context.Context, id string) (*apiv1.Container, error
 	}
 	switch len(found) {
 	case 0:
-		return nil, fmt.Errorf("container %s: policyd knows none whose id begins so; policyctl ps --containers lists them", id)
+		return nil, fmt.Errorf("container %s: policyd knows none whose id begins so (names that podman or docker gave are not known to it); policyctl ps --containers lists them", id)
 	case 1:
 		return found[0], nil
 	}

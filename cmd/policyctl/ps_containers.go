@@ -11,7 +11,11 @@ import (
 // containerCells is the row of a container. Who its users are is not known, nor what it executes: its image stands for
 // the program.
 func containerCells(k *apiv1.Container, wide bool) []string {
-	cells := []string{"container", k.GetId(), containerPolicy(k), containerState(k), number(k.GetPid()), "", age(k.GetCreated())}
+	id := k.GetId()
+	if !wide {
+		id = shortID(id)
+	}
+	cells := []string{"container", id, containerPolicy(k), containerState(k), number(k.GetPid()), "", age(k.GetCreated())}
 	what := containerName(k)
 	if k.GetImage() != "" {
 		what = strings.TrimSpace(what + " " + k.GetImage())
@@ -25,6 +29,14 @@ func containerCells(k *apiv1.Container, wide bool) []string {
 		owner = strings.TrimPrefix(owner+" "+path.Base(k.GetRuntime()), " ")
 	}
 	return append(cells, owner, k.GetBundle(), "", what, text)
+}
+
+// shortID is the beginning of an id that an engine has drawn (64 hex digits), as long as engines themselves show it.
+func shortID(id string) string {
+	if len(id) == 64 && strings.Trim(id, "0123456789abcdef") == "" {
+		return id[:12]
+	}
+	return id
 }
 
 func containerPolicy(k *apiv1.Container) string {
