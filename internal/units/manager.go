@@ -77,7 +77,11 @@ func (m *Manager) run(ctx context.Context, args ...string) (string, error) {
 		if errors.Is(err, exec.ErrNotFound) {
 			return "", fmt.Errorf("systemd is not on this host: %w", err)
 		}
-		if text := strings.TrimSpace(errOut.String()); text != "" {
+		text := strings.TrimSpace(errOut.String())
+		if strings.Contains(text, "not been booted with systemd") {
+			return "", errors.New("systemd does not run on this host: services are put under policies where it does; a program without it: policyctl run, policyctl exec")
+		}
+		if text != "" {
 			return out.String(), fmt.Errorf("systemctl %s: %s", strings.Join(args, " "), text)
 		}
 		return out.String(), fmt.Errorf("systemctl %s: %w", strings.Join(args, " "), err)
