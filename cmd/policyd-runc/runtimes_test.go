@@ -141,7 +141,8 @@ func testRun(t *testing.T, e *engine) {
 		spec["annotations"].(map[string]any)["io.kubernetes.cri.container-type"] = "sandbox"
 	}
 	hooks := func(spec map[string]any) {
-		hook := []any{map[string]any{"path": "/bin/true"}}
+		// One that reads what it is told: crun may fail to write to another.
+		hook := []any{map[string]any{"path": "/bin/sh", "args": []string{"sh", "-c", "while read -r x; do :; done"}}}
 		spec["hooks"] = map[string]any{"prestart": hook, "createRuntime": hook, "createContainer": hook, "startContainer": hook, "poststart": hook, "poststop": hook}
 	}
 	for _, tc := range []struct {
