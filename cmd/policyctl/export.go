@@ -20,9 +20,9 @@ func newExport(a *app) *cobra.Command {
 	var format, out string
 	var toml, lossy bool
 	cmd := &cobra.Command{
-		Use:   "export REF|-f FILE --format landlockconfig -o FILE|FOLDER",
+		Use:   "export REF|-f FILE --format landlockconfig [-o FILE|FOLDER]",
 		Short: "Write a policy in the format of landlockconfig",
-		Long: "export writes a policy with one layer to a file (- is standard output), and one with several layers to a\n" +
+		Long: "export writes a policy with one layer to a file, or to standard output, and one with several layers to a\n" +
 			"folder, a file for each. The files are JSON, or TOML with --toml. What the format cannot say is told, and\n" +
 			"then nothing is written unless --lossy is given.",
 		Example: "  policyctl export web@3 --format landlockconfig --toml -o web.toml\n" +
@@ -32,9 +32,6 @@ func newExport(a *app) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if format != "landlockconfig" {
 				return cli.Usage(fmt.Errorf("--format %q: want landlockconfig", format))
-			}
-			if out == "" {
-				return cli.Usage(errors.New("no file given: use -o FILE or -o FOLDER"))
 			}
 			set, err := pairs("--set", sets)
 			if err != nil {
@@ -69,7 +66,7 @@ func newExport(a *app) *cobra.Command {
 	f.StringArrayVar(&sets, "set", nil, "value of a parameter, NAME=VALUE; may be repeated")
 	f.StringVar(&format, "format", "", "landlockconfig")
 	f.BoolVar(&toml, "toml", false, "write TOML, with comments on where it came from")
-	f.StringVarP(&out, "output", "o", "", "file or folder to write to; - is standard output")
+	f.StringVarP(&out, "output", "o", cli.Stdin, "file or folder to write to; - is standard output")
 	f.BoolVar(&lossy, "lossy", false, "write what the format can say, and leave out the rest")
 	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions([]string{"landlockconfig"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.MarkFlagRequired("format")
