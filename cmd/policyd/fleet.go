@@ -64,8 +64,8 @@ func startFleet(c *config.Fleet, p fleetParts) (stop func(), err error) {
 		Rollout: fleet.Signers{Threshold: c.Rollout.Threshold, Keys: c.Rollout.Keys},
 	}
 	a, err := agent.New(agent.Config{
-		Fleet: c.Name, Node: node, Channel: c.Channel, Host: h, Log: p.log, Reason: server.Reason, Trust: trust,
-		Client: func() (*clientv3.Client, error) { return dialFleet(c) },
+		Fleet: c.Name, Node: node, Channel: c.Channel, Channels: c.Channels, Host: h, Log: p.log, Reason: server.Reason, Trust: trust,
+		Client: func() (*clientv3.Client, error) { return dialFleet(c, nodeAnswer) },
 		Facts:  agent.Facts{BootID: smackfs.BootID(), Version: buildinfo.Version, Kernel: kernelRelease(), LandlockABI: p.support.ABI},
 	})
 	if err != nil {
@@ -76,7 +76,7 @@ func startFleet(c *config.Fleet, p fleetParts) (stop func(), err error) {
 	var running sync.WaitGroup
 	running.Go(func() { a.Run(ctx) })
 	if c.Controller {
-		client, err := dialFleet(c)
+		client, err := dialFleet(c, 0)
 		if err == nil {
 			_, err = signers(c)
 		}
@@ -135,9 +135,12 @@ func controlFleet(ctx context.Context, c *config.Fleet, node string, trust fleet
 	})
 }
 
+// nodeAnswer bounds what etcd may say to a node at once, bytes: a bundle of at most 1 MiB, or four small records.
+const nodeAnswer = 8 << 20
+
 // dialFleet makes the client of etcd; it does not wait for a connection.
-func dialFleet(c *config.Fleet) (*clientv3.Client, error) {
-	e := kv.Endpoint{URLs: c.Endpoints}
+func dialFleet(c *config.Fleet, mostBytes int) (*clientv3.Client, error) {
+	e := kv.Endpoint{URLs: c.Endpoints, MostBytes: mostBytes}
 	for _, f := range []struct {
 		value string
 		into  *string

@@ -44,7 +44,7 @@ func TestExampleIsDefault(t *testing.T) {
 	}
 
 	// With its comments taken away it must parse too.
-	enabled := regexp.MustCompile(`(?m)^#( *(?:- )?(?:tcp|listen|certificate|key|clientCA|role|groups|users|policies|certificates|launcher|fleet|name|node|endpoints|ca|channel|contentKeys|rolloutKeys|threshold|keys|controller|rolloutKey):(?: .*)?)$`).ReplaceAllString(string(src), "$1")
+	enabled := regexp.MustCompile(`(?m)^#( *(?:- )?(?:tcp|listen|certificate|key|clientCA|role|groups|users|policies|certificates|launcher|fleet|name|node|endpoints|ca|channels?|contentKeys|rolloutKeys|threshold|keys|controller|rolloutKey):(?: .*)?)$`).ReplaceAllString(string(src), "$1")
 	enabled = strings.NewReplacer("[wheel]", "[root]", "[alice]", "[root]").Replace(enabled)
 	got, err = Parse("policyd.yaml", []byte(enabled), 0)
 	if err != nil {

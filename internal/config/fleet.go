@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/url"
 	"regexp"
+	"slices"
 )
 
 // Fleet is the channel of a fleet that this host follows.
@@ -16,6 +17,8 @@ type Fleet struct {
 	Certificate, Key, CA string
 	// Channel is followed as long as no admin of the fleet has said another.
 	Channel string
+	// Channels are all that this host may follow, whatever an admin has said; none: any.
+	Channels []string
 	// Content and Rollout are the keys whose signatures are believed.
 	Content, Rollout Signers
 	// Controller makes this host one of those that may be elected to carry rollouts on; RolloutKey is the file of the
@@ -45,6 +48,7 @@ type fileFleet struct {
 	Key         string       `yaml:"key"`
 	CA          string       `yaml:"ca"`
 	Channel     string       `yaml:"channel"`
+	Channels    []string     `yaml:"channels"`
 	ContentKeys *fileSigners `yaml:"contentKeys"`
 	RolloutKeys *fileSigners `yaml:"rolloutKeys"`
 	Controller  bool         `yaml:"controller"`
@@ -62,7 +66,7 @@ func (f *file) fleetInto(c *Config, v *validator) {
 		return
 	}
 	c.Fleet = &Fleet{
-		Name: s.Name, Node: s.Node, Endpoints: s.Endpoints, Certificate: s.Certificate, Key: s.Key, CA: s.CA, Channel: s.Channel,
+		Name: s.Name, Node: s.Node, Endpoints: s.Endpoints, Certificate: s.Certificate, Key: s.Key, CA: s.CA, Channel: s.Channel, Channels: s.Channels,
 		Controller: s.Controller, RolloutKey: s.RolloutKey,
 	}
 	for _, n := range []struct {
@@ -72,6 +76,14 @@ func (f *file) fleetInto(c *Config, v *validator) {
 		if (n.needed || n.value != "") && !fleetName.MatchString(n.value) {
 			v.bad(at("fleet", n.key), "%q is not a name of letters, digits, and - _ . within", n.value)
 		}
+	}
+	for i, c := range s.Channels {
+		if !fleetName.MatchString(c) {
+			v.bad(at("fleet", "channels", i), "%q is not a name of letters, digits, and - _ . within", c)
+		}
+	}
+	if s.Channel != "" && len(s.Channels) > 0 && !slices.Contains(s.Channels, s.Channel) {
+		v.bad(at("fleet", "channel"), "%s is not among fleet.channels", s.Channel)
 	}
 	tls := f.endpointsInto(v)
 	for _, p := range []struct {

@@ -22,6 +22,7 @@ fleet:
   key: credential:fleet-key
   ca: /a
   channel: stable
+  channels: [stable, canary]
   contentKeys: {threshold: 2, keys: ["`+testContentKey+`", "other+0a1b2c3d+AQ=="]}
   rolloutKeys: {keys: ["`+testRolloutKey+`"]}
   controller: true
@@ -32,7 +33,7 @@ fleet:
 	}
 	want := &Fleet{
 		Name: "prod", Node: "web-1", Endpoints: []string{"https://etcd-1:2379", "https://[::1]:2379"}, Certificate: "/c", Key: "credential:fleet-key", CA: "/a",
-		Channel: "stable", Content: Signers{2, []string{testContentKey, "other+0a1b2c3d+AQ=="}}, Rollout: Signers{1, []string{testRolloutKey}},
+		Channel: "stable", Channels: []string{"stable", "canary"}, Content: Signers{2, []string{testContentKey, "other+0a1b2c3d+AQ=="}}, Rollout: Signers{1, []string{testRolloutKey}},
 		Controller: true, RolloutKey: "/etc/rollout.key",
 	}
 	if diff := cmp.Diff(want, got.Fleet); diff != "" {
@@ -58,6 +59,8 @@ func TestBadFleet(t *testing.T) {
 		"name: p, endpoints: [\"http://localhost:1\"], contentKeys: {keys: [" + testContentKey + "]}":                                                              "fleet.rolloutKeys",
 		"name: p, endpoints: [\"http://localhost:1\"], contentKeys: {threshold: 2, keys: [" + testContentKey + "]}, rolloutKeys: {keys: [" + testRolloutKey + "]}": "fleet.contentKeys.threshold",
 		"name: p, endpoints: [\"http://localhost:1\"], contentKeys: {threshold: 0, keys: [" + testContentKey + "]}, rolloutKeys: {keys: [" + testRolloutKey + "]}": "fleet.contentKeys.threshold",
+		"name: p, endpoints: [\"http://localhost:1\"], channels: [\"a/b\"], " + keys:                                                                               "fleet.channels[0]",
+		"name: p, endpoints: [\"http://localhost:1\"], channel: edge, channels: [stable, canary], " + keys:                                                         "edge is not among",
 		"name: p, endpoint: [], " + keys: "unknown key",
 	} {
 		if _, err := Parse("c.yaml", []byte("fleet: {"+text+"}\n"), 0); err == nil || !strings.Contains(err.Error(), want) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"path/filepath"
 	"sync/atomic"
 	"testing"
@@ -37,6 +38,10 @@ type node struct {
 	endpoint kv.Endpoint
 	trust    fleet.Trust
 	channel  string
+	channels []string
+	timing   agent.Timing
+	facts    agent.Facts
+	http     *http.Client
 	support  landlock.Support
 	skew     atomic.Int64 // of its clock, nanoseconds
 	log      *slog.Logger
@@ -65,7 +70,12 @@ func newNode(t *testing.T, p *publisher, name string) *node {
 	n := &node{
 		t: t, name: name, trust: p.trust(), channel: "stable", endpoint: kv.Endpoint{URLs: p.store.Client.Endpoints()},
 		support: landlock.Support{State: landlock.Available, ABI: 7},
-		log:     slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		timing: agent.Timing{
+			Request: time.Second, Progress: 300 * time.Millisecond, Lease: 2 * time.Second, Look: 100 * time.Millisecond,
+			Backoff: 20 * time.Millisecond, BackoffMost: 300 * time.Millisecond, Spread: time.Millisecond,
+		},
+		facts: agent.Facts{BootID: "boot", Version: "test", Kernel: "test"},
+		log:   slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	n.st = storetest.OpenAt(t, filepath.Join(t.TempDir(), "policyd.db"), store.Options{NoSync: true})
 	t.Cleanup(func() {
@@ -100,15 +110,12 @@ func (n *node) start() {
 	n.t.Helper()
 	n.host = host.New(host.Config{Store: n.st, Smack: smackhost.New(smackhost.Config{Store: n.st, Find: noSmack}), Support: n.support})
 	n.counted = &countingHost{Host: n.host}
+	n.facts.LandlockABI = n.support.ABI
 	a, err := agent.New(agent.Config{
-		Fleet: fleetName, Node: n.name, Channel: n.channel, Trust: n.trust, Host: n.counted, Reason: server.Reason, Log: n.log,
+		Fleet: fleetName, Node: n.name, Channel: n.channel, Channels: n.channels, Trust: n.trust, Host: n.counted, Reason: server.Reason, Log: n.log,
 		Client: func() (*clientv3.Client, error) { return kv.Dial(n.endpoint) },
 		Now:    func() time.Time { return time.Now().Round(0).Add(time.Duration(n.skew.Load())) },
-		Timing: agent.Timing{
-			Request: time.Second, Progress: 300 * time.Millisecond, Lease: 2 * time.Second, Look: 100 * time.Millisecond,
-			Backoff: 20 * time.Millisecond, BackoffMost: 300 * time.Millisecond, Spread: time.Millisecond,
-		},
-		Facts: agent.Facts{BootID: "boot", Version: "test", Kernel: "test", LandlockABI: n.support.ABI},
+		Timing: n.timing, Facts: n.facts, HTTP: n.http,
 	})
 	if err != nil {
 		n.t.Fatal(err)

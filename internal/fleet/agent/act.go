@@ -1,12 +1,11 @@
 package agent
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -97,6 +96,12 @@ func (a *Agent) step(ctx context.Context, st *apiv1.FleetState) error {
 	s := situation{loadedDigest: st.GetDigest(), loadedSeq: st.GetActiveSeq(), activeSeq: st.GetActiveSeq()}
 	if v.channel == "" {
 		s.state, s.reason = fleet.Pending, "the node follows no channel: no admin has enrolled it, and its configuration names none"
+		a.stand(s)
+		return nil
+	}
+	if most := a.cfg.Channels; len(most) > 0 && !slices.Contains(most, v.channel) {
+		err := fmt.Errorf("%w: an admin of the fleet has put this node into %s, its own configuration allows %s", errs.ErrWrongChannel, v.channel, strings.Join(most, ", "))
+		s.state, s.reason, s.code = fleet.Failed, "refused: "+err.Error(), a.cfg.Reason(err)
 		a.stand(s)
 		return nil
 	}
@@ -236,12 +241,9 @@ func (a *Agent) change(ctx context.Context, v view, st *apiv1.FleetState, p *fle
 	}
 	s.state = fleet.Compiling
 	a.stand(s)
-	err := a.still(ctx, v)
+	err := a.activate(ctx, v, st, s.desiredDigest)
 	if errors.Is(err, errAnew) {
 		return nil // the next step sees it
-	}
-	if err == nil {
-		err = a.activate(ctx, st, s.desiredDigest)
 	}
 	var away *awayError
 	switch {
@@ -273,7 +275,7 @@ func (a *Agent) still(ctx context.Context, v view) error {
 	if err != nil {
 		return &awayError{err}
 	}
-	if now.channel == v.channel && bytes.Equal(now.pointer, v.pointer) && bytes.Equal(now.spec, v.spec) && maps.EqualFunc(now.holds, v.holds, bytes.Equal) {
+	if now.says(v) {
 		return nil
 	}
 	if now.channel != v.channel {
@@ -283,9 +285,25 @@ func (a *Agent) still(ctx context.Context, v view) error {
 	return errAnew
 }
 
-// activate fetches, verifies and activates.
-func (a *Agent) activate(ctx context.Context, st *apiv1.FleetState, digest string) error {
-	blob, m, b, err := a.fetch(ctx, digest)
+// activate fetches, verifies, looks once more whether that is still wanted, and activates. Bytes may take minutes to come:
+// news of the channel end that, and a hold that came meanwhile keeps the bundle from becoming active.
+func (a *Agent) activate(ctx context.Context, v view, st *apiv1.FleetState, digest string) error {
+	fetching, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		select {
+		case <-v.moved:
+			cancel(errAnew)
+		case <-fetching.Done():
+		}
+	}()
+	blob, m, b, err := a.fetch(fetching, digest)
+	if err != nil && errors.Is(context.Cause(fetching), errAnew) {
+		return errAnew
+	}
+	if err == nil {
+		err = a.still(ctx, v)
+	}
 	if err != nil {
 		return err
 	}

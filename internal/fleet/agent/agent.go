@@ -59,8 +59,10 @@ type Config struct {
 	Fleet, Node string
 	// Channel is followed as long as no admin has written a Spec of the node; "": none.
 	Channel string
-	Trust   fleet.Trust
-	Host    Host
+	// Channels are all that it may follow, whatever a Spec says, which nobody signs; none: any of the fleet.
+	Channels []string
+	Trust    fleet.Trust
+	Host     Host
 	// Client makes the client of etcd. It is called again when it fails; the agent closes what it gives.
 	Client func() (*clientv3.Client, error)
 	// HTTP fetches bundles by reference. nil: http.DefaultClient.
@@ -132,6 +134,7 @@ type Agent struct {
 	view   view
 	now    situation
 	client *clientv3.Client // nil: not made yet
+	twin   twin
 
 	// Of the acting loop alone.
 	failed failure
@@ -142,6 +145,11 @@ type Agent struct {
 func New(cfg Config) (*Agent, error) {
 	if err := errors.Join(fleet.ValidName(cfg.Fleet), fleet.ValidName(cfg.Node), cfg.Trust.Check()); err != nil {
 		return nil, err
+	}
+	for _, c := range cfg.Channels {
+		if err := fleet.ValidName(c); err != nil {
+			return nil, err
+		}
 	}
 	if cfg.Channel != "" {
 		if err := fleet.ValidName(cfg.Channel); err != nil {

@@ -190,7 +190,7 @@ func TestReportedState(t *testing.T) {
 		{fleet.Stale, Report{Overrides: []string{"web"}}, nil, fleet.Stale},
 		{fleet.Halted, Report{Overrides: []string{"web"}}, nil, fleet.Halted},
 	} {
-		if got := withReport(situation{state: c.state}, c.r, c.err); got.state != c.want || got.state == fleet.Degraded && got.reason == "" {
+		if got := withReport(situation{state: c.state}, c.r, c.err, ""); got.state != c.want || got.state == fleet.Degraded && got.reason == "" {
 			t.Errorf("%s with %+v %v: %+v", c.state, c.r, c.err, got)
 		}
 	}

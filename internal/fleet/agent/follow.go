@@ -26,6 +26,24 @@ type view struct {
 	connected bool
 	problem   string // why not
 	syncedAt  time.Time
+	moved     chan struct{} // closed when what a step acts on is not so any more
+}
+
+// says tells whether two views are one for a step.
+func (v *view) says(as view) bool {
+	return v.channel == as.channel && bytes.Equal(v.pointer, as.pointer) && bytes.Equal(v.spec, as.spec) && maps.EqualFunc(v.holds, as.holds, bytes.Equal)
+}
+
+// follows takes the place of the view before; a step that acts on that one hears of it.
+func (v *view) follows(was view) {
+	v.moved = was.moved
+	if v.moved != nil && v.says(was) {
+		return
+	}
+	if v.moved != nil {
+		close(v.moved)
+	}
+	v.moved = make(chan struct{})
 }
 
 // Reasons to begin anew that are not errors.
@@ -175,9 +193,10 @@ func (a *Agent) snapshot(ctx context.Context, client *clientv3.Client) (view, er
 func (a *Agent) snapshotOf(ctx context.Context, client *clientv3.Client, channel string) (view, error) {
 	ctx, cancel := context.WithTimeout(ctx, a.cfg.Timing.Request)
 	defer cancel()
-	var ops []clientv3.Op
-	for _, w := range a.watched(channel) {
-		ops = append(ops, clientv3.OpGet(w.key, w.options...))
+	// Each by its name: what else somebody puts behind them must not cost this host its memory.
+	ops := []clientv3.Op{clientv3.OpGet(a.layout.Spec(a.cfg.Node)), clientv3.OpGet(a.layout.Halt(""))}
+	if channel != "" {
+		ops = append(ops, clientv3.OpGet(a.layout.Channel(channel)), clientv3.OpGet(a.layout.Halt(channel)))
 	}
 	r, err := client.Txn(ctx).Then(ops...).Commit()
 	if err != nil {
@@ -235,6 +254,7 @@ func (a *Agent) put(v *view, key string, value []byte) bool {
 func (a *Agent) see(v view) {
 	a.mu.Lock()
 	was := a.view
+	v.follows(was)
 	a.view = v
 	a.mu.Unlock()
 	if was.clusterID != 0 && (v.clusterID != was.clusterID || v.revision < was.revision) {
@@ -266,6 +286,7 @@ func (a *Agent) take(events []*clientv3.Event) (anew bool) {
 		v.revision = max(v.revision, e.Kv.ModRevision)
 	}
 	spec, channel := v.spec, v.channel
+	v.follows(a.view)
 	a.view = v
 	a.mu.Unlock()
 	if matters {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -57,6 +58,7 @@ func (a *Agent) reportUnderLease(ctx context.Context, client *clientv3.Client) e
 		return err
 	}
 	var last fleet.Status
+	told := false // under this lease
 	defer func() { a.leave(client, lease.ID, last) }()
 	report := time.NewTimer(0) // at once
 	defer report.Stop()
@@ -80,10 +82,14 @@ func (a *Agent) reportUnderLease(ctx context.Context, client *clientv3.Client) e
 		if !due && same(s, last) {
 			continue
 		}
-		if err := a.write(ctx, client, lease.ID, s); err != nil {
+		before, err := a.write(ctx, client, lease.ID, s)
+		if err != nil {
 			return err
 		}
-		last = s
+		if told && before.GetLease() != int64(lease.ID) {
+			a.meet(before.GetValue())
+		}
+		last, told = s, true
 		if !sleep(ctx, settle) {
 			return ctx.Err()
 		}
@@ -108,23 +114,24 @@ func (a *Agent) leave(client *clientv3.Client, id clientv3.LeaseID, told fleet.S
 	}
 }
 
-func (a *Agent) write(ctx context.Context, client *clientv3.Client, lease clientv3.LeaseID, s fleet.Status) error {
+// write puts a status into etcd and gives what was there before under the lease, nil for nothing.
+func (a *Agent) write(ctx context.Context, client *clientv3.Client, lease clientv3.LeaseID, s fleet.Status) (before *mvccpb.KeyValue, err error) {
 	b, err := marshalStatus(s)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	clusterID, revision := a.at()
 	ctx, cancel := context.WithTimeout(ctx, a.cfg.Timing.Request)
 	defer cancel()
 	r, err := client.Txn(ctx).Then(
-		clientv3.OpPut(a.layout.Status(a.cfg.Node), string(b), clientv3.WithLease(lease)),
+		clientv3.OpPut(a.layout.Status(a.cfg.Node), string(b), clientv3.WithLease(lease), clientv3.WithPrevKV()),
 		clientv3.OpPut(a.layout.Last(a.cfg.Node), string(b)),
 	).Commit()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	a.answered(clusterID, revision, r.Header)
-	return nil
+	return r.Responses[0].GetResponsePut().GetPrevKv(), nil
 }
 
 // marshalStatus leaves out what does not fit, the longest lists first.
@@ -176,7 +183,7 @@ func (a *Agent) fleetStatus() fleet.Status {
 	n, v := a.now, a.view
 	a.mu.Unlock()
 	r, err := a.cfg.Host.Report()
-	n = withReport(n, r, err)
+	n = withReport(n, r, err, a.met())
 	return fleet.Status{
 		Node: a.cfg.Node, BootID: a.cfg.Facts.BootID, Version: a.cfg.Facts.Version, Kernel: a.cfg.Facts.Kernel,
 		Landlock: a.cfg.Facts.LandlockABI, Smack: r.Smack, Channel: v.channel,
@@ -187,13 +194,16 @@ func (a *Agent) fleetStatus() fleet.Status {
 }
 
 // withReport makes a situation that is well a degraded one where the host says so.
-func withReport(n situation, r Report, err error) situation {
+func withReport(n situation, r Report, err error, twin string) situation {
 	if n.state != fleet.Loaded && n.state != fleet.Skipped {
 		return n
 	}
 	var why []string
 	if err != nil {
 		why = append(why, "the host cannot say what is in force: "+err.Error())
+	}
+	if twin != "" {
+		why = append(why, twin)
 	}
 	if len(r.Degraded) > 0 {
 		why = append(why, "not everything of these is enforced by this kernel, as they allow: "+strings.Join(r.Degraded, ", "))
@@ -216,7 +226,7 @@ func (a *Agent) Status() *apiv1.FleetStatus {
 	n, v := a.now, a.view
 	a.mu.Unlock()
 	r, err := a.cfg.Host.Report()
-	n = withReport(n, r, err)
+	n = withReport(n, r, err, a.met())
 	s := &apiv1.FleetStatus{
 		Fleet: a.cfg.Fleet, Node: a.cfg.Node, Channel: v.channel, State: string(n.state), Reason: n.reason,
 		DesiredSeq: n.desiredSeq, DesiredDigest: n.desiredDigest, LoadedSeq: n.loadedSeq, LoadedDigest: n.loadedDigest,

@@ -35,6 +35,8 @@ type Endpoint struct {
 	Cert, Key string
 	// User and Password are for an etcd without client certificates.
 	User, Password string
+	// MostBytes bounds one answer; no bound for 0. What a node reads is small, whoever reads all nodes needs more.
+	MostBytes int
 	// DialTimeout bounds one attempt; 5 s for 0.
 	DialTimeout time.Duration
 }
@@ -64,7 +66,8 @@ func Dial(e Endpoint) (*clientv3.Client, error) {
 	c := clientv3.Config{
 		Endpoints: e.URLs, Username: e.User, Password: e.Password,
 		DialTimeout: e.DialTimeout, DialKeepAliveTime: 20 * time.Second, DialKeepAliveTimeout: 10 * time.Second,
-		Logger: zap.NewNop(), // whoever calls tells what it met
+		MaxCallRecvMsgSize: e.MostBytes,
+		Logger:             zap.NewNop(), // whoever calls tells what it met
 	}
 	if c.DialTimeout == 0 {
 		c.DialTimeout = 5 * time.Second
