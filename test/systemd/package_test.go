@@ -93,9 +93,9 @@ step back.policies policyctl get policies -o name
 step back.kill policyctl kill "$(policyctl ps -o name | head -n 1 | sed 's,.*/,,')"
 
 echo mine >/etc/policyd/mine
-mkdir -p /var/lib/policyd-units
+mkdir -p /var/lib/policyd-units /run/policyd-units/history
 step purge dpkg -P policyd
-step purge.left sh -c 'ls -d /var/lib/policyd* /run/policyd /usr/bin/policy* /usr/lib/systemd/system/policyd* /usr/share/policyd /etc/systemd/system/*/policyd* /etc/systemd/system/policyd* 2>/dev/null; ls /etc/policyd'
+step purge.left sh -c 'ls -d /var/lib/policyd* /run/policyd* /usr/bin/policy* /usr/lib/systemd/system/policyd* /usr/share/policyd /etc/systemd/system/*/policyd* /etc/systemd/system/policyd* 2>/dev/null; ls /etc/policyd'
 step purge.group getent group policyd
 step failed systemctl --failed --no-legend
 `
