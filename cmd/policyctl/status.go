@@ -149,7 +149,7 @@ func fleetLine(f *apiv1.FleetStatus) string {
 		text += fmt.Sprintf(", %s@%d wanted", clip(f.GetDesiredDigest(), 19), f.GetDesiredSeq())
 	}
 	if n := f.GetRunningOlder(); n > 0 {
-		text += ", " + count(n, "sandbox runs", "sandboxes run") + " another version"
+		text += ", " + count(n, "program runs", "programs run") + " another version"
 	}
 	if !f.GetConnected() {
 		text += "; etcd is not heard: " + f.GetConnection()

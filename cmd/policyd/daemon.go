@@ -114,10 +114,11 @@ func serve(o *options, stderr io.Writer) (err error) {
 		}
 	}
 	counted := newMetrics(o.config)
+	records := cmp.Or(o.config.Records, containers.Dir(o.layout.Runtime))
 	srv, err := server.New(server.Config{
 		Store: st, Sandboxes: boxes, Support: sup, Containment: containment.Name(), Grants: o.config.Grants,
 		Limits: o.config.Limits, TLS: certs.config(), Log: log, UID: os.Geteuid(), Smack: host, LabelPool: o.config.LabelPool,
-		Unmatched: o.config.Unmatched, Metrics: counted, Records: cmp.Or(o.config.Records, containers.Dir(o.layout.Runtime)),
+		Unmatched: o.config.Unmatched, Metrics: counted, Records: records,
 	})
 	if err != nil {
 		return err
@@ -136,7 +137,7 @@ func serve(o *options, stderr io.Writer) (err error) {
 		return err
 	}
 	defer closeMetrics()
-	stopFleet, err := startFleet(o.config.Fleet, fleetParts{store: st, smack: host, boxes: boxes, support: sup, server: srv, log: log, metrics: counted})
+	stopFleet, err := startFleet(o.config.Fleet, fleetParts{store: st, smack: host, boxes: boxes, support: sup, server: srv, log: log, metrics: counted, records: records})
 	if err != nil {
 		for _, l := range listeners {
 			l.Close()

@@ -38,6 +38,7 @@ type fleetParts struct {
 	server  *server.Server
 	log     *slog.Logger
 	metrics *metrics.Metrics // nil: nobody asks
+	records string           // folder of those of containers
 }
 
 // startFleet begins to follow the channel that the configuration names. What was in force last is so already; nothing here
@@ -58,6 +59,7 @@ func startFleet(c *config.Fleet, p fleetParts) (stop func(), err error) {
 			alive, _, err := p.boxes.List(sandbox.Filter{})
 			return alive, err
 		},
+		Others: (&elsewhere{records: p.records, log: p.log}).running,
 	})
 	trust := fleet.Trust{
 		Content: fleet.Signers{Threshold: c.Content.Threshold, Keys: c.Content.Keys},

@@ -71,7 +71,7 @@ type Status struct {
 
 	Policies   int `json:"policies"`    // LandlockPolicies in force
 	SmackRules int `json:"smack_rules"` // loaded by policyd
-	// Running counts sandboxes by bundle digest; "" are those of policies that came from none.
+	// Running counts sandboxes, containers and services by bundle digest; "" are those of policies that came from none.
 	Running map[string]int `json:"running,omitempty"`
 	// Overrides are the policies that the node's admin has overridden.
 	Overrides []string `json:"overrides,omitempty"`

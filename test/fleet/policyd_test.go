@@ -207,7 +207,7 @@ func TestPolicyd(t *testing.T) {
 		}
 		return nil
 	})
-	if out, err := d.ctl("status"); err != nil || !strings.Contains(out, "1 sandbox runs another version") {
+	if out, err := d.ctl("status"); err != nil || !strings.Contains(out, "1 program runs another version") {
 		t.Errorf("status: %v\n%s", err, out)
 	}
 	if out, err := d.ctl("events", "--tail", "30"); err != nil || !strings.Contains(out, "fleet_activate") {

@@ -48,7 +48,7 @@ type Report struct {
 	Degraded, Overrides []string
 	Smack               bool
 	SmackRules          int
-	// Running counts sandboxes by the digest of the bundle their version came with; "" are those of none.
+	// Running counts sandboxes, containers and services by the digest of the bundle their version came with; "" are those of none.
 	Running map[string]int
 	// RunningOlder counts those of policies of the fleet that run another version than the one in force.
 	RunningOlder int

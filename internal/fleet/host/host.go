@@ -23,8 +23,16 @@ type Config struct {
 	Support landlock.Support
 	// Sandboxes gives those alive; nil: none are counted.
 	Sandboxes func() ([]*apiv1.Sandbox, error)
+	// Others gives what else runs under policies of this host: containers, services. nil: none are counted.
+	Others func() []Running
 	// Changed is called after an activation, before it is acknowledged: what was kept in memory of the store is old.
 	Changed func()
+}
+
+// Running is something alive under a version of a policy.
+type Running struct {
+	Policy  string
+	Version uint64
 }
 
 // Host is this machine as the agent sees it.
@@ -207,34 +215,46 @@ func (h *Host) Report() (agent.Report, error) {
 	if smack, err := h.cfg.Smack.State(context.Background(), nil, false); err == nil {
 		r.Smack, r.SmackRules = smack.GetState() == apiv1.GetSmackResponse_STATE_AVAILABLE, int(smack.GetOwn())
 	}
-	if h.cfg.Sandboxes == nil {
-		return r, nil
-	}
-	alive, err := h.cfg.Sandboxes()
+	alive, err := h.running()
 	if err != nil {
 		return agent.Report{}, err
 	}
-	for _, sb := range alive {
-		digest, err := h.runs(sb, st.GetDigest(), inForce)
+	for _, p := range alive {
+		digest, err := h.runs(p, st.GetDigest(), inForce)
 		if err != nil {
 			return agent.Report{}, err
 		}
 		r.Running[digest]++
-		if _, ofFleet := inForce[sb.GetPolicy()]; (ofFleet || digest != "") && digest != st.GetDigest() {
+		if _, ofFleet := inForce[p.Policy]; (ofFleet || digest != "") && digest != st.GetDigest() {
 			r.RunningOlder++
 		}
 	}
 	return r, nil
 }
 
-// runs is the bundle that the version of a sandbox is of: the one in force when that holds the version, else the one that
+// running is all that is alive under a policy.
+func (h *Host) running() (list []Running, err error) {
+	if h.cfg.Others != nil {
+		list = h.cfg.Others()
+	}
+	if h.cfg.Sandboxes == nil {
+		return list, nil
+	}
+	alive, err := h.cfg.Sandboxes()
+	for _, sb := range alive {
+		list = append(list, Running{sb.GetPolicy(), sb.GetVersion()})
+	}
+	return list, err
+}
+
+// runs is the bundle that the version of what runs is of: the one in force when that holds the version, else the one that
 // brought it; "" for a version of this host's own.
-func (h *Host) runs(sb *apiv1.Sandbox, active string, inForce map[string]uint64) (string, error) {
-	if n, ok := inForce[sb.GetPolicy()]; ok && n == sb.GetVersion() {
+func (h *Host) runs(p Running, active string, inForce map[string]uint64) (string, error) {
+	if n, ok := inForce[p.Policy]; ok && n == p.Version {
 		return active, nil
 	}
-	info, err := h.cfg.Store.Info(store.KindLandlockPolicy, store.Ref{Name: sb.GetPolicy(), Number: sb.GetVersion()}.String())
-	if errors.Is(err, errs.ErrNotFound) || errors.Is(err, errs.ErrDeleted) {
+	info, err := h.cfg.Store.Info(store.KindLandlockPolicy, store.Ref{Name: p.Policy, Number: p.Version}.String())
+	if errors.Is(err, errs.ErrNotFound) || errors.Is(err, errs.ErrDeleted) || errors.Is(err, errs.ErrInvalid) {
 		return "", nil
 	}
 	return bundleOf(info), err

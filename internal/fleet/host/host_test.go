@@ -99,6 +99,7 @@ type machine struct {
 	fs        *smackfs.Model
 	smack     *smackhost.Manager
 	sandboxes []*apiv1.Sandbox
+	others    []Running
 	changed   int
 	seq       uint64
 }
@@ -118,6 +119,7 @@ func newMachine(t *testing.T, abi int) *machine {
 	m.Host = New(Config{
 		Store: m.st, Smack: m.smack, Support: sup, Changed: func() { m.changed++ },
 		Sandboxes: func() ([]*apiv1.Sandbox, error) { return m.sandboxes, nil },
+		Others:    func() []Running { return m.others },
 	})
 	return m
 }
@@ -309,7 +311,7 @@ func TestOverrides(t *testing.T) {
 	}
 }
 
-// TestRunning: sandboxes are counted by the bundle that their version is of.
+// TestRunning: what runs is counted by the bundle that their version is of.
 func TestRunning(t *testing.T) {
 	m := newMachine(t, 7)
 	_, first := bundle(t, nil, web("one"), dataFragment, otherPolicy)
@@ -329,6 +331,11 @@ func TestRunning(t *testing.T) {
 	// What a bundle holds no more is counted all the same.
 	m.mustActivate(nil, otherPolicy)
 	if r := m.report(); r.Running[first] != 1 || r.RunningOlder != 3 {
+		t.Errorf("report %+v", r)
+	}
+	// So are containers and services.
+	m.others = []Running{{"other", 1}, {"web", 1}, {"web", 2}, {"gone", 7}, {"../web", 1}}
+	if r := m.report(); r.Running[first] != 2 || r.Running[""] != 3 || r.RunningOlder != 5 {
 		t.Errorf("report %+v", r)
 	}
 }
