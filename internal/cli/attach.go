@@ -10,7 +10,8 @@ import (
 	"syscall"
 	"time"
 
-	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	apiv1 "policyd.dev/policyd/api/policyd/v1"
 )
@@ -40,14 +41,21 @@ type Attached struct {
 	Started func(*apiv1.Sandbox)
 	Notice  func(format string, args ...any)
 
-	stream grpc.BidiStreamingClient[apiv1.RunRequest, apiv1.RunResponse]
+	recv     link               // of this moment; the receiver's
+	received [2]uint64          // of stdout and stderr, bytes; the receiver's
+	leave    context.CancelFunc // ends a link of Attach; the receiver's
+
 	send   sync.Mutex
+	link   link       // nil when it ended and the next one is not there; with send
+	linked *sync.Cond // of send
+	over   bool       // no link comes any more; with send
+	in     sentInput  // with send
 
 	mu         sync.Mutex
 	id         string
 	interrupts int         // of SIGINT, each soon after the one before
 	interrupt  time.Time   // the last one
-	early      []os.Signal // came before the program ran
+	early      []os.Signal // came while there was no way to send them
 }
 
 // Run starts the sandbox and carries its streams until its program has ended.
@@ -59,7 +67,8 @@ func (a *Attached) Run(ctx context.Context, start *apiv1.StartRequest) (*apiv1.E
 	if err != nil {
 		return nil, err
 	}
-	a.stream = stream
+	a.recv, a.link, a.linked = stream, stream, sync.NewCond(&a.send)
+	defer a.end()
 	first := &apiv1.RunRequest{Request: &apiv1.RunRequest_Start{Start: start}}
 	if err := stream.Send(first); err != nil && !errors.Is(err, io.EOF) {
 		return nil, a.Client.explain(err)
@@ -71,16 +80,22 @@ func (a *Attached) Run(ctx context.Context, start *apiv1.StartRequest) (*apiv1.E
 func (a *Attached) receive(ctx context.Context) (*apiv1.ExitStatus, error) {
 	broken := false // nobody reads our output any more
 	for {
-		m, err := a.stream.Recv()
+		m, err := a.recv.Recv()
 		if err != nil {
-			return nil, a.lost(err)
+			a.unlink()
+			if err := a.comeBack(ctx, err); err != nil {
+				return nil, err
+			}
+			continue
 		}
 		switch m := m.GetResponse().(type) {
 		case *apiv1.RunResponse_Started:
 			a.begin(ctx, m.Started)
 		case *apiv1.RunResponse_Stdout:
+			a.received[0] += uint64(len(m.Stdout))
 			broken = a.output(ctx, a.Stdout, m.Stdout, broken)
 		case *apiv1.RunResponse_Stderr:
+			a.received[1] += uint64(len(m.Stderr))
 			broken = a.output(ctx, a.Stderr, m.Stderr, broken)
 		case *apiv1.RunResponse_Exit:
 			return m.Exit, nil
@@ -142,24 +157,73 @@ func (a *Attached) copyStdin() {
 		buf := make([]byte, chunk)
 		for {
 			n, err := a.Stdin.Read(buf)
-			if n > 0 {
-				m := &apiv1.RunRequest{Request: &apiv1.RunRequest_Stdin{Stdin: append([]byte(nil), buf[:n]...)}}
-				if a.write(m) != nil {
-					return // Recv tells why
-				}
+			if !a.input(buf[:n], false) {
+				return // Recv tells why
 			}
 			if err != nil {
 				break
 			}
 		}
 	}
-	_ = a.write(&apiv1.RunRequest{Request: &apiv1.RunRequest_CloseStdin{CloseStdin: true}})
+	a.input(nil, true)
 }
 
+// input sends standard input. While no link is there it holds back who reads more; false when none comes any more.
+func (a *Attached) input(p []byte, end bool) bool {
+	a.send.Lock()
+	defer a.send.Unlock()
+	a.in.add(p)
+	a.in.closed = end
+	if len(p) > 0 || end {
+		a.flush()
+	}
+	for a.link == nil && !a.over {
+		a.linked.Wait()
+	}
+	return !a.over
+}
+
+// unlink has senders wait for the next link.
+func (a *Attached) unlink() {
+	a.send.Lock()
+	defer a.send.Unlock()
+	a.link = nil
+}
+
+// end lets them go.
+func (a *Attached) end() {
+	if a.leave != nil {
+		a.leave()
+	}
+	a.send.Lock()
+	defer a.send.Unlock()
+	a.over, a.link = true, nil
+	a.linked.Broadcast()
+}
+
+// write sends what is no input; an error: there is no link now.
 func (a *Attached) write(m *apiv1.RunRequest) error {
 	a.send.Lock()
 	defer a.send.Unlock()
-	return a.stream.Send(m)
+	if a.link == nil {
+		return errNoLink
+	}
+	return a.link.Send(m)
+}
+
+var errNoLink = errors.New("policyd is away")
+
+// later keeps a signal for the next link.
+func (a *Attached) later(sig os.Signal) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.early = append(a.early, sig)
+}
+
+func (a *Attached) sandbox() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.id
 }
 
 func (a *Attached) handleSignals(ctx context.Context, cancel context.CancelFunc) {
@@ -179,11 +243,7 @@ func (a *Attached) handle(ctx context.Context, cancel context.CancelFunc, sig os
 		if sig == syscall.SIGCONT {
 			a.Terminal.Again()
 		}
-		if a.Window != nil {
-			if size := a.Window(); size != nil {
-				_ = a.write(&apiv1.RunRequest{Request: &apiv1.RunRequest_Resize{Resize: size}})
-			}
-		}
+		a.resize()
 		if sig == syscall.SIGWINCH {
 			return
 		}
@@ -212,9 +272,19 @@ func (a *Attached) handle(ctx context.Context, cancel context.CancelFunc, sig os
 		// Sent once the program runs.
 	case again == 2:
 		a.Notice("interrupted again: ending all processes of sandbox %s", id)
-		a.signal(ctx, id, syscall.SIGKILL, true)
+		_ = a.signal(ctx, id, syscall.SIGKILL, true) // the person sees that it goes on
 	default:
 		a.forward(ctx, sig)
+	}
+}
+
+// resize tells the size of the terminal; the next link does so in any case.
+func (a *Attached) resize() {
+	if a.Window == nil {
+		return
+	}
+	if size := a.Window(); size != nil {
+		_ = a.write(&apiv1.RunRequest{Request: &apiv1.RunRequest_Resize{Resize: size}})
 	}
 }
 
@@ -229,15 +299,31 @@ func (a *Attached) forward(ctx context.Context, sig os.Signal) {
 	id := a.id
 	a.mu.Unlock()
 	if a.Terminal != nil {
-		_ = a.write(&apiv1.RunRequest{Request: &apiv1.RunRequest_Signal{Signal: int32(n)}})
+		if a.write(&apiv1.RunRequest{Request: &apiv1.RunRequest_Signal{Signal: int32(n)}}) != nil {
+			a.later(sig)
+		}
 		return
 	}
-	a.signal(ctx, id, n, false)
+	if a.signal(ctx, id, n, false) == nil {
+		return
+	}
+	a.send.Lock()
+	back := a.link != nil
+	a.send.Unlock()
+	if !back || a.signal(ctx, id, n, false) != nil {
+		a.later(sig)
+	}
 }
 
-func (a *Attached) signal(ctx context.Context, id string, sig syscall.Signal, all bool) {
+// signal sends a signal by a call of its own; the error is that policyd cannot be reached.
+func (a *Attached) signal(ctx context.Context, id string, sig syscall.Signal, all bool) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
+	_, err := a.Client.Sandboxes.Signal(ctx, &apiv1.SignalRequest{Id: id, Signal: int32(sig), All: all})
+	switch status.Code(err) {
+	case codes.Unavailable, codes.DeadlineExceeded:
+		return err
+	}
 	// A program that has ended meanwhile is no failure: its status is on its way.
-	_, _ = a.Client.Sandboxes.Signal(ctx, &apiv1.SignalRequest{Id: id, Signal: int32(sig), All: all})
+	return nil
 }

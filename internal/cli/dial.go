@@ -180,7 +180,7 @@ func (c *Client) explain(err error) error {
 	if status.Code(err) == codes.ResourceExhausted {
 		return tooLarge(err)
 	}
-	if status.Code(err) != codes.Unavailable {
+	if status.Code(err) != codes.Unavailable || Reason(err) != "" {
 		return err
 	}
 	if cause := c.failed.Load(); cause != nil {
