@@ -28,13 +28,15 @@ type nodeSection struct {
 		Channel     string   `yaml:"channel"`
 		ContentKeys keyRole  `yaml:"contentKeys"`
 		RolloutKeys keyRole  `yaml:"rolloutKeys"`
+		Controller  bool     `yaml:"controller,omitempty"`
+		RolloutKey  string   `yaml:"rolloutKey,omitempty"`
 	} `yaml:"fleet"`
 }
 
 func newFleetEnroll(f *fleetApp) *cobra.Command {
 	var channel string
 	var labels []string
-	var remove bool
+	var remove, controller bool
 	cmd := &cobra.Command{
 		Use:   "enroll NODE",
 		Short: "Add a node to the fleet, or change its channel and labels",
@@ -43,9 +45,13 @@ func newFleetEnroll(f *fleetApp) *cobra.Command {
 			"status. Making users is work for etcd's root; channel and labels are for policyd-admin, too.\n" +
 			"It prints what belongs into the node's policyd.yaml. The node's client certificate has the\n" +
 			"node's name as its common name; your authority makes it.\n\n" +
-			"For a node that is enrolled, it changes what is given. -l NAME- takes a label away.",
+			"For a node that is enrolled, it changes what is given, and without options prints that section again.\n" +
+			"-l NAME- takes a label away. --controller lets the node carry rollouts on: its user in etcd may then\n" +
+			"move pointers and hold; what it signs them with, the private rollout key, you bring there yourself.\n" +
+			"--controller=false takes that away.",
 		Example: "  policyctl fleet enroll web-1 --channel stable -l zone=eu -l tier=edge\n" +
 			"  policyctl fleet enroll web-1 -l tier-\n" +
+			"  policyctl fleet enroll ctl-1 --controller\n" +
 			"  policyctl fleet enroll web-1 --remove",
 		Args:              exactly("NODE"),
 		ValidArgsFunction: f.completeNodes,
@@ -57,8 +63,9 @@ func newFleetEnroll(f *fleetApp) *cobra.Command {
 			if err := fleet.ValidName(node); err != nil {
 				return cli.Usage(fmt.Errorf("NODE: %w", err))
 			}
-			if remove && (channel != "" || len(labels) > 0) {
-				return cli.Usage(errors.New("--remove takes neither --channel nor -l"))
+			control := cmd.Flags().Changed("controller")
+			if remove && (channel != "" || len(labels) > 0 || control) {
+				return cli.Usage(errors.New("--remove takes neither --channel, -l nor --controller"))
 			}
 			ctx, cancel, err := f.open(cmd.Context())
 			if err != nil {
@@ -91,6 +98,11 @@ func newFleetEnroll(f *fleetApp) *cobra.Command {
 				if err != nil && (old == nil || !errors.Is(err, errs.ErrNotAllowed)) {
 					return needsRoot(err) // a node that is there has its user
 				}
+				if control {
+					if err := f.stored.LetControl(ctx, node, controller); err != nil {
+						return needsRoot(err)
+					}
+				}
 			}
 			if err := f.stored.PutSpec(ctx, node, spec); err != nil {
 				return err
@@ -99,15 +111,16 @@ func newFleetEnroll(f *fleetApp) *cobra.Command {
 				f.say("%s", node)
 				return nil
 			}
-			if old != nil {
+			if old != nil && (channel != "" || len(labels) > 0 || control && !controller) {
 				f.say("node %s: channel %s, labels %s", node, spec.Channel, dashed(labelText(spec.Labels)))
 				return nil
 			}
-			return f.printNode(node, spec)
+			return f.printNode(node, spec, controller)
 		},
 	}
 	cmd.Flags().StringVar(&channel, "channel", "", "channel that the node follows (default the one of the settings)")
 	cmd.Flags().StringArrayVarP(&labels, "label", "l", nil, "label NAME=VALUE, or NAME- to take it away; may be repeated")
+	cmd.Flags().BoolVar(&controller, "controller", false, "let the node carry rollouts on")
 	cmd.Flags().BoolVar(&remove, "remove", false, "take the node out of the fleet")
 	_ = cmd.RegisterFlagCompletionFunc("channel", f.completeChannelFlag)
 	return cmd
@@ -158,8 +171,8 @@ func changedSpec(old *fleet.Spec, channel, fallback string, labels []string) (*f
 	return spec, nil
 }
 
-// printNode says what belongs on a new node.
-func (f *fleetApp) printNode(node string, spec *fleet.Spec) error {
+// printNode says what belongs on a node.
+func (f *fleetApp) printNode(node string, spec *fleet.Spec, controller bool) error {
 	var s nodeSection
 	s.Fleet.Name, s.Fleet.Node, s.Fleet.Endpoints, s.Fleet.Channel = f.Name, node, f.Endpoints, spec.Channel
 	if f.CA != "" {
@@ -167,6 +180,9 @@ func (f *fleetApp) printNode(node string, spec *fleet.Spec) error {
 	}
 	s.Fleet.ContentKeys, s.Fleet.RolloutKeys = f.ContentKeys, f.RolloutKeys
 	s.Fleet.ContentKeys.SignWith, s.Fleet.RolloutKeys.SignWith = nil, nil
+	if controller {
+		s.Fleet.Controller, s.Fleet.RolloutKey = true, "credential:rollout-key"
+	}
 	body, err := yaml.Dump(s, yaml.WithIndent(2))
 	if err != nil {
 		return err

@@ -3,6 +3,7 @@ package fleettest
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 
 	"policyd.dev/policyd/internal/errs"
 	"policyd.dev/policyd/internal/fleet"
+	"policyd.dev/policyd/internal/fleet/controller"
 	"policyd.dev/policyd/internal/fleet/kv"
 )
 
@@ -52,6 +54,7 @@ func TestRoles(t *testing.T) {
 	c.want(0, "common name n1", "enroll", "n1")
 	c.want(0, "enrolled", "enroll", "n2")
 	c.want(1, "cannot be called root", "enroll", "root")
+	c.want(0, "controller: true", "enroll", "n3", "--controller")
 	digest := c.want(0, "", "publish", "stable", "-f", "web.yaml", "-o", "name")
 	c.want(0, "sequence 1", "rollout", "stable", "--to", digest)
 
@@ -70,6 +73,7 @@ func TestRoles(t *testing.T) {
 	}
 	prefix := clientv3.WithPrefix()
 	n1, control := as(t, e, a, "n1"), as(t, e, a, kv.UserControl)
+	n3 := as(t, e, a, "n3")
 	pub, audit, stranger := as(t, e, a, kv.UserPublisher), as(t, e, a, kv.UserAuditor), as(t, e, a, "mallory")
 	for _, tc := range []struct {
 		name string
@@ -95,6 +99,10 @@ func TestRoles(t *testing.T) {
 		{"a controller stands for election", control, put(l.Leader() + "/1"), true},
 		{"a controller writes labels", control, put(l.Spec("n1")), false},
 		{"a controller writes a blob", control, put(l.Blob(digest)), false},
+		{"a node that controls stands for election", n3, put(l.Leader() + "/2"), true},
+		{"a node that controls writes a pointer", n3, put(l.Channel("mine")), true},
+		{"a node that controls writes its status", n3, put(l.Status("n3")), true},
+		{"a node that controls writes labels", n3, put(l.Spec("n3")), false},
 		{"a publisher reads a channel", pub, get(l.Channel("stable")), true},
 		{"a publisher writes a channel", pub, put(l.Channel("stable")), false},
 		{"a publisher writes labels", pub, put(l.Spec("n1")), false},
@@ -106,6 +114,51 @@ func TestRoles(t *testing.T) {
 			t.Errorf("%s: %v", tc.name, err)
 		}
 	}
+	for _, key := range []string{l.Channel("mine"), l.Leader() + "/1", l.Leader() + "/2"} { // which nobody stands for
+		if _, err := as(t, e, a, "root").Client.Delete(t.Context(), key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tc := range []struct {
+		who *kv.Store
+		log string
+	}{{n1, "enroll NODE --controller"}, {n3, "elected"}} {
+		ctx, cancel := context.WithCancel(t.Context())
+		var log strings.Builder
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			controller.Run(ctx, controller.Config{
+				Member: controller.Member{Store: tc.who, Name: "any"}, Interval: 50 * time.Millisecond, SessionTTL: 2 * time.Second,
+				Log: slog.New(slog.NewTextHandler(&log, nil)), Leading: func(is bool) {
+					if is {
+						cancel()
+					}
+				},
+			})
+		}()
+		select {
+		case <-ended:
+		case <-time.After(2 * time.Second):
+			cancel()
+			<-ended
+		}
+		if !strings.Contains(log.String(), tc.log) {
+			t.Errorf("a controller does not say %q: %s", tc.log, log.String())
+		}
+	}
+	if out := c.want(0, "zone=us", "enroll", "n3", "-l", "zone=us"); strings.Contains(out, "contentKeys") {
+		t.Errorf("a change of labels prints the node's section: %s", out)
+	}
+	c.want(0, "node n3", "enroll", "n3", "--controller=false")
+	if err := put(l.Leader() + "/3")(n3); !errors.Is(err, errs.ErrNotAllowed) {
+		t.Errorf("a node that no longer controls stands for election: %v", err)
+	}
+	if out := c.want(0, "contentKeys", "enroll", "n3"); strings.Contains(out, "controller: true") {
+		t.Errorf("the section of a node that does not control: %s", out)
+	}
+	c.want(2, "neither", "enroll", "n3", "--remove", "--controller")
+	c.want(0, "removed", "enroll", "n3", "--remove")
 	// A watch is held by the same.
 	if response := <-n1.Client.Watch(t.Context(), l.Nodes(), prefix); response.Err() == nil {
 		t.Errorf("a node watches all nodes: %+v", response)
@@ -119,7 +172,8 @@ func TestRoles(t *testing.T) {
 	}
 	adminCert, adminKey := a.issue(kv.UserAdmin)
 	c.want(0, "zone=eu", "--cert", adminCert, "--key", adminKey, "enroll", "n2", "-l", "zone=eu")
-	c.want(4, "root's certificate", "--cert", adminCert, "--key", adminKey, "enroll", "n3")
+	c.want(4, "root's certificate", "--cert", adminCert, "--key", adminKey, "enroll", "n4")
+	c.want(4, "root's certificate", "--cert", adminCert, "--key", adminKey, "enroll", "n2", "--controller")
 	c.want(4, "root's certificate", "--cert", adminCert, "--key", adminKey, "enroll", "n2", "--remove")
 	c.want(0, "2 nodes", "--cert", cert, "--key", key, "status")
 	c.want(4, "permission denied", "--cert", cert, "--key", key, "halt", "stable")

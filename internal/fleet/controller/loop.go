@@ -12,6 +12,7 @@ import (
 	"go.etcd.io/etcd/client/v3/concurrency"
 
 	"policyd.dev/policyd/internal/errs"
+	"policyd.dev/policyd/internal/fleet/kv"
 )
 
 // Config is a controller that runs until it is stopped.
@@ -82,6 +83,9 @@ func (c *Config) stand(ctx context.Context) error {
 	}()
 	election := concurrency.NewElection(session, c.Store.Layout.Leader())
 	if err := election.Campaign(ctx, c.Name); err != nil {
+		if err = kv.Error(err); errors.Is(err, errs.ErrNotAllowed) {
+			return fmt.Errorf("campaign: %w; `policyctl fleet enroll NODE --controller` lets this node carry rollouts on", err)
+		}
 		return fmt.Errorf("campaign: %w", err)
 	}
 	c.Leading(true)

@@ -73,6 +73,22 @@ func (s *Store) EnrollUser(ctx context.Context, node string) error {
 	return s.user(ctx, NodeUser(node), []permission{{l.Pub(), read}, {l.Node(node), read}, {l.Status(node), readWrite}, {l.Last(node), readWrite}})
 }
 
+// LetControl says whether a node's user may do what UserControl may: its policyd has one certificate, as a node and as the
+// controller. The user must be there.
+func (s *Store) LetControl(ctx context.Context, node string, may bool) error {
+	role := s.roleName(UserControl)
+	var err error
+	if may {
+		_, err = s.Client.UserGrantRole(ctx, NodeUser(node), role)
+	} else if _, err = s.Client.UserRevokeRole(ctx, NodeUser(node), role); errors.Is(err, rpctypes.ErrRoleNotGranted) {
+		err = nil
+	}
+	if err != nil {
+		return fmt.Errorf("user %s: %w", node, Error(err))
+	}
+	return nil
+}
+
 // RemoveUser takes a node's user and role away. Certificates of that name open
 // nothing any more; watches that are open etcd ends when it notices.
 func (s *Store) RemoveUser(ctx context.Context, node string) error {
