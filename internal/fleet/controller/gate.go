@@ -147,7 +147,7 @@ func Step(now time.Time, v View, before Progress) (Decision, Progress) {
 		}
 		if after.Soaked < r.Soak {
 			d.Action = Wait
-			d.Why = fmt.Sprintf("the gate holds, %s of %s are over", after.Soaked.Round(time.Second), r.Soak)
+			d.Why = fmt.Sprintf("the gate holds, %s of %s are over", after.Soaked.Truncate(time.Second), r.Soak)
 			return d, after
 		}
 		d.Why = fmt.Sprintf("%d of %d nodes are loaded", c.Loaded, c.counted())
