@@ -163,6 +163,8 @@ func (f *follower) question(ctx context.Context, q question) (*answer, error) {
 		a.err = fmt.Errorf("meanwhile another Binding decides (%q)", res.GetBinding())
 	case res.GetSmackLabel() != "":
 		a.err = fmt.Errorf("it gives its processes the Smack label %q, which only policyd-runc can", res.GetSmackLabel())
+	case res.GetProcess() != nil:
+		a.err = errors.New("it has process.umask, process.limits or process.environment, which containers are not given")
 	case res.GetNotModified():
 		a.file = have.file
 	case len(res.GetProfile()) == 0:

@@ -86,7 +86,7 @@ func TestContainersAreConfined(t *testing.T) {
 func TestAnnotations(t *testing.T) {
 	d := newDaemon(t)
 	d.start()
-	d.apply(box("box") + box("other") + param)
+	d.apply(box("box") + box("other") + param + strings.Replace(box("limited"), "spec:\n", "spec:\n  process: {umask: \"0077\"}\n", 1))
 	ctx := t.Context()
 	if _, err := d.Policies.SetTag(ctx, &apiv1.SetTagRequest{Kind: "LandlockPolicy", Ref: "box@1", Tag: "stable"}); err != nil {
 		t.Fatal(err)
@@ -126,6 +126,7 @@ func TestAnnotations(t *testing.T) {
 		{"this container's over the pod's", pod(key, "box", key+"/container.web", "other"), nil, "other@1", ""},
 		{"the container's own annotation over the pod's", pod(key, "box"), own, "other@1", ""},
 		{"unknown", pod(key, "absent"), nil, "", `profile "absent"`},
+		{"limits that no container gets", pod(key, "limited"), nil, "", "process.umask"},
 		{"empty", pod(key, ""), nil, "", "is empty"},
 		{"mistyped", pod("policyd.dev/profil", "box"), nil, "", "there is no annotation"},
 		{"said to be edited", pod(key, "box", "policyd.dev/applied", "sha256:00"), nil, "", "policyd.dev/applied"},

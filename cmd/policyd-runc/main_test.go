@@ -57,6 +57,11 @@ func (f *fakePolicyd) GetProfile(_ context.Context, req *apiv1.GetProfileRequest
 	switch req.GetRef() {
 	case "web@stable":
 		return &apiv1.GetProfileResponse{Profile: f.encoded, ProfileDigest: profile.Digest(f.encoded), Version: &apiv1.VersionInfo{Name: "web", Number: 7}}, nil
+	case "limited":
+		return &apiv1.GetProfileResponse{
+			Profile: f.encoded, ProfileDigest: profile.Digest(f.encoded), Version: &apiv1.VersionInfo{Name: "limited", Number: 2},
+			Process: &apiv1.Process{Umask: "0077", Limits: map[string]string{"nofile": "33"}},
+		}, nil
 	case "nothing":
 		return &apiv1.GetProfileResponse{Version: &apiv1.VersionInfo{Name: "nothing", Number: 1}}, nil
 	case "torn":
@@ -167,6 +172,7 @@ func TestContainers(t *testing.T) {
 		{"refused without annotation", "unannotated: refuse\n", "", []string{"run", "id"}, false, "has no annotation"},
 		{"no such policy", "", `"policyd.dev/profile":"wbe"`, []string{"run", "id"}, false, `policy "wbe" does not exist`},
 		{"nothing to enforce", "", `"policyd.dev/profile":"nothing"`, []string{"run", "id"}, false, "can enforce nothing"},
+		{"limits that no container gets", "", `"policyd.dev/profile":"limited"`, []string{"run", "id"}, false, "limited@2 has process.umask, process.limits"},
 		{"torn answer", "", `"policyd.dev/profile":"torn"`, []string{"run", "id"}, false, "does not match its digest"},
 		{"restore", "", web, []string{"restore", "id"}, false, "would not be confined"},
 		{"unknown option before", "", web, []string{"--new", "create", "id"}, false, "is not known"},

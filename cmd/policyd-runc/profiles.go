@@ -68,6 +68,9 @@ func (s *settings) answer(q *ask.Question) (*known, []byte, error) {
 	switch {
 	case a.SmackError != "":
 		return nil, nil, fmt.Errorf("its Smack label %s: %s", a.SmackLabel, a.SmackError)
+	case len(a.Process) > 0:
+		// Whoever runs a container says those, and exec's are told anew each time.
+		return nil, nil, fmt.Errorf("%s has process.%s, which policyd-runc gives no container: take it out of the policy, and set it where the container is made", a.Version, strings.Join(a.Process, ", process."))
 	case len(a.Profile) == 0:
 		return nil, nil, errors.New("this kernel can enforce nothing of it")
 	case digestOf(a.Profile) != a.Digest:

@@ -34,6 +34,8 @@ type Answer struct {
 	Binding string
 	// SmackLabel is that of the policy's process, "" for none.
 	SmackLabel string
+	// Process names what else the policy gives its processes: "umask", "limits", "environment".
+	Process []string
 	// SmackError is why nothing may be started with that label now.
 	SmackError string
 }

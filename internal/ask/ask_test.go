@@ -49,6 +49,7 @@ func (s *server) GetProfile(ctx context.Context, q *apiv1.GetProfileRequest) (*a
 		Profile: []byte("the profile"), ProfileDigest: "sha256:12", Version: &apiv1.VersionInfo{Kind: "LandlockPolicy", Name: "web", Number: 7, Author: "uid:0"},
 		Missing: []*apiv1.MissingRight{{Layer: "host", Kind: "fs", Right: "truncate", NeedsAbi: 3}, {Kind: "smack", Right: "Web"}}, Binding: "edge",
 		Origins: []*apiv1.Origin{{}}, SmackLabel: "Web", SmackError: "no smack",
+		Process: &apiv1.Process{SmackLabel: "Web", Umask: "0077", Limits: map[string]string{"nofile": "1", "core": "0"}},
 	}, nil
 }
 
@@ -90,6 +91,7 @@ func TestProfile(t *testing.T) {
 		}
 		if want := (&Answer{
 			Profile: []byte("the profile"), Digest: "sha256:12", Version: "web@7", Binding: "edge", SmackLabel: "Web", SmackError: "no smack",
+			Process: []string{"umask", "limits"},
 			Missing: []string{"fs truncate of layer host (Landlock ABI 3)", "Smack label Web (this kernel has no Smack)"},
 		}); !reflect.DeepEqual(a, want) {
 			t.Errorf("answer %+v, want %+v", a, want)
@@ -237,7 +239,7 @@ func (r *recorder) Read(b []byte) (int, error) {
 func FuzzDecode(f *testing.F) {
 	for _, m := range []*apiv1.GetProfileResponse{
 		{Profile: []byte("p"), ProfileDigest: "sha256:12", Version: &apiv1.VersionInfo{Name: "web", Number: 1 << 40, Author: "a"}},
-		{Missing: []*apiv1.MissingRight{{Layer: "l", Kind: "fs", Right: "r", NeedsAbi: 9}, {}}, Binding: "b", NotModified: true, SmackLabel: "x", SmackError: "y"},
+		{Missing: []*apiv1.MissingRight{{Layer: "l", Kind: "fs", Right: "r", NeedsAbi: 9}, {}}, Binding: "b", NotModified: true, SmackLabel: "x", SmackError: "y", Process: &apiv1.Process{Environment: map[string]string{"A": "b"}}},
 	} {
 		b, err := proto.Marshal(m)
 		if err != nil {

@@ -11,8 +11,9 @@ const (
 	requestRef, requestParameters, requestWorkload                                           = 1, 2, 5
 	workloadImage, workloadAnnotations, workloadLabels, workloadNamespace, workloadContainer = 1, 2, 3, 4, 8
 	responseProfile, responseDigest, responseVersion, responseMissing                        = 2, 3, 4, 5
-	responseBinding, responseSmackLabel, responseSmackError                                  = 8, 9, 10
+	responseBinding, responseSmackLabel, responseSmackError, responseProcess                 = 8, 9, 10, 11
 	versionName, versionNumber                                                               = 2, 3
+	processUmask, processLimits, processEnvironment                                          = 2, 3, 4
 	missingLayer, missingKind, missingRight, missingABI                                      = 1, 2, 3, 4
 )
 
@@ -77,6 +78,14 @@ func decode(b []byte) (*Answer, error) {
 			a.SmackLabel = string(text)
 		case responseSmackError:
 			a.SmackError = string(text)
+		case responseProcess:
+			return fields(text, func(field uint64, _ []byte) error {
+				name := map[uint64]string{processUmask: "umask", processLimits: "limits", processEnvironment: "environment"}[field]
+				if name != "" && !slices.Contains(a.Process, name) {
+					a.Process = append(a.Process, name)
+				}
+				return nil
+			}, func(uint64, uint64) {})
 		case responseVersion:
 			return fields(text, func(field uint64, text []byte) error {
 				if field == versionName {

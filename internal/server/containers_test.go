@@ -313,3 +313,23 @@ func TestRecordsArePruned(t *testing.T) {
 		t.Errorf("%v, %v", all, bad)
 	}
 }
+
+// What else a policy gives its processes comes with its profile too, for whoever starts them.
+func TestProfileWithProcess(t *testing.T) {
+	e := start(t, nil)
+	e.apply(echoPolicy("plain"), []byte(strings.Replace(string(echoPolicy("limited")), "spec:\n", "spec:\n  process: {umask: \"0077\", limits: {nofile: \"33\"}, environment: {A: b}, smackLabel: Web}\n", 1)))
+	known := ""
+	for range 2 {
+		r, err := e.prof.GetProfile(e.ctx(), &apiv1.GetProfileRequest{Ref: "limited", KnownDigest: known})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p := r.GetProcess(); p.GetUmask() != "0077" || p.GetLimits()["nofile"] != "33" || p.GetEnvironment()["A"] != "b" || p.GetSmackLabel() != "" || r.GetNotModified() != (known != "") {
+			t.Errorf("%v", r)
+		}
+		known = r.GetProfileDigest()
+	}
+	if r, err := e.prof.GetProfile(e.ctx(), &apiv1.GetProfileRequest{Ref: "plain"}); err != nil || r.GetProcess() != nil {
+		t.Errorf("%v, %v", r, err)
+	}
+}

@@ -103,6 +103,7 @@ func (s *Server) answer(ctx context.Context, c *Caller, generation uint64, key s
 		Profile: full.encoded, ProfileDigest: full.digest, Version: v.GetInfo(),
 		Origins: full.origins, LayerPlaces: full.layerPlaces, Binding: b.name(),
 		SmackLabel: v.GetResource().GetLandlockPolicy().GetSpec().GetProcess().GetSmackLabel(), Missing: missingRights(lost),
+		Process: besideLabel(v.GetResource().GetLandlockPolicy().GetSpec().GetProcess()),
 	}
 	if whole.SmackLabel != "" && full.profile.Degrade && abi == 0 && s.host.Absent() {
 		whole.Missing = append(whole.Missing, &apiv1.MissingRight{Kind: "smack", Right: whole.SmackLabel})
@@ -120,11 +121,20 @@ func (s *Server) answer(ctx context.Context, c *Caller, generation uint64, key s
 		whole: whole,
 		notModified: &apiv1.GetProfileResponse{
 			NotModified: true, ProfileDigest: whole.ProfileDigest, Version: v.GetInfo(), Missing: whole.Missing, Binding: b.name(), SmackLabel: whole.SmackLabel,
+			Process: whole.Process,
 		},
 		policy: name,
 	}
 	s.remember(generation, func() { s.answers.put(key, a, 1024+len(whole.Profile)) })
 	return a, nil
+}
+
+// besideLabel is what a policy gives its processes without the Smack label, nil when that is nothing.
+func besideLabel(p *apiv1.Process) *apiv1.Process {
+	if p.GetUmask() == "" && len(p.GetLimits()) == 0 && len(p.GetEnvironment()) == 0 {
+		return nil
+	}
+	return &apiv1.Process{Umask: p.GetUmask(), Limits: p.GetLimits(), Environment: p.GetEnvironment()}
 }
 
 // enforceable is what the kernel can do of a profile. Unless the policy says degrade, anything it cannot do is an

@@ -275,7 +275,10 @@ type GetProfileResponse struct {
 	// says degrade; missing has it then.
 	SmackLabel string `protobuf:"bytes,9,opt,name=smack_label,json=smackLabel,proto3" json:"smack_label,omitempty"`
 	// Why nothing may be started with smack_label now; empty when it may.
-	SmackError    string `protobuf:"bytes,10,opt,name=smack_error,json=smackError,proto3" json:"smack_error,omitempty"`
+	SmackError string `protobuf:"bytes,10,opt,name=smack_error,json=smackError,proto3" json:"smack_error,omitempty"`
+	// What else the policy gives its processes: umask, limits, environment; absent where it says nothing of them. Whoever
+	// starts a process of it sees to them, or starts none.
+	Process       *Process `protobuf:"bytes,11,opt,name=process,proto3" json:"process,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -378,6 +381,13 @@ func (x *GetProfileResponse) GetSmackError() string {
 		return x.SmackError
 	}
 	return ""
+}
+
+func (x *GetProfileResponse) GetProcess() *Process {
+	if x != nil {
+		return x.Process
+	}
+	return nil
 }
 
 type ResolveRequest struct {
@@ -938,7 +948,7 @@ var File_policyd_v1_profiles_proto protoreflect.FileDescriptor
 const file_policyd_v1_profiles_proto_rawDesc = "" +
 	"\n" +
 	"\x19policyd/v1/profiles.proto\x12\n" +
-	"policyd.v1\x1a\x19policyd/v1/policies.proto\"\x9a\x02\n" +
+	"policyd.v1\x1a\x17policyd/v1/policy.proto\x1a\x19policyd/v1/policies.proto\"\x9a\x02\n" +
 	"\x11GetProfileRequest\x12\x10\n" +
 	"\x03ref\x18\x01 \x01(\tR\x03ref\x12M\n" +
 	"\n" +
@@ -966,7 +976,7 @@ const file_policyd_v1_profiles_proto_rawDesc = "" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x06\n" +
-	"\x04_uid\"\xa4\x03\n" +
+	"\x04_uid\"\xd3\x03\n" +
 	"\x12GetProfileResponse\x12!\n" +
 	"\fnot_modified\x18\x01 \x01(\bR\vnotModified\x12\x18\n" +
 	"\aprofile\x18\x02 \x01(\fR\aprofile\x12%\n" +
@@ -980,7 +990,8 @@ const file_policyd_v1_profiles_proto_rawDesc = "" +
 	"smackLabel\x12\x1f\n" +
 	"\vsmack_error\x18\n" +
 	" \x01(\tR\n" +
-	"smackError\"B\n" +
+	"smackError\x12-\n" +
+	"\aprocess\x18\v \x01(\v2\x13.policyd.v1.ProcessR\aprocess\"B\n" +
 	"\x0eResolveRequest\x120\n" +
 	"\bworkload\x18\x01 \x01(\v2\x14.policyd.v1.WorkloadR\bworkload\"\xe1\x02\n" +
 	"\x0fResolveResponse\x12\x16\n" +
@@ -1068,6 +1079,7 @@ var file_policyd_v1_profiles_proto_goTypes = []any{
 	nil,                        // 13: policyd.v1.Workload.LabelsEntry
 	nil,                        // 14: policyd.v1.ResolveResponse.ParametersEntry
 	(*VersionInfo)(nil),        // 15: policyd.v1.VersionInfo
+	(*Process)(nil),            // 16: policyd.v1.Process
 }
 var file_policyd_v1_profiles_proto_depIdxs = []int32{
 	11, // 0: policyd.v1.GetProfileRequest.parameters:type_name -> policyd.v1.GetProfileRequest.ParametersEntry
@@ -1078,21 +1090,22 @@ var file_policyd_v1_profiles_proto_depIdxs = []int32{
 	8,  // 5: policyd.v1.GetProfileResponse.missing:type_name -> policyd.v1.MissingRight
 	9,  // 6: policyd.v1.GetProfileResponse.origins:type_name -> policyd.v1.Origin
 	10, // 7: policyd.v1.GetProfileResponse.layer_places:type_name -> policyd.v1.LayerPlace
-	2,  // 8: policyd.v1.ResolveRequest.workload:type_name -> policyd.v1.Workload
-	14, // 9: policyd.v1.ResolveResponse.parameters:type_name -> policyd.v1.ResolveResponse.ParametersEntry
-	15, // 10: policyd.v1.ResolveResponse.version:type_name -> policyd.v1.VersionInfo
-	7,  // 11: policyd.v1.ResolveResponse.matches:type_name -> policyd.v1.ResolvedBinding
-	6,  // 12: policyd.v1.ResolveResponse.near:type_name -> policyd.v1.NearMiss
-	0,  // 13: policyd.v1.Origin.table:type_name -> policyd.v1.Origin.Table
-	1,  // 14: policyd.v1.ProfileService.GetProfile:input_type -> policyd.v1.GetProfileRequest
-	4,  // 15: policyd.v1.ProfileService.Resolve:input_type -> policyd.v1.ResolveRequest
-	3,  // 16: policyd.v1.ProfileService.GetProfile:output_type -> policyd.v1.GetProfileResponse
-	5,  // 17: policyd.v1.ProfileService.Resolve:output_type -> policyd.v1.ResolveResponse
-	16, // [16:18] is the sub-list for method output_type
-	14, // [14:16] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	16, // 8: policyd.v1.GetProfileResponse.process:type_name -> policyd.v1.Process
+	2,  // 9: policyd.v1.ResolveRequest.workload:type_name -> policyd.v1.Workload
+	14, // 10: policyd.v1.ResolveResponse.parameters:type_name -> policyd.v1.ResolveResponse.ParametersEntry
+	15, // 11: policyd.v1.ResolveResponse.version:type_name -> policyd.v1.VersionInfo
+	7,  // 12: policyd.v1.ResolveResponse.matches:type_name -> policyd.v1.ResolvedBinding
+	6,  // 13: policyd.v1.ResolveResponse.near:type_name -> policyd.v1.NearMiss
+	0,  // 14: policyd.v1.Origin.table:type_name -> policyd.v1.Origin.Table
+	1,  // 15: policyd.v1.ProfileService.GetProfile:input_type -> policyd.v1.GetProfileRequest
+	4,  // 16: policyd.v1.ProfileService.Resolve:input_type -> policyd.v1.ResolveRequest
+	3,  // 17: policyd.v1.ProfileService.GetProfile:output_type -> policyd.v1.GetProfileResponse
+	5,  // 18: policyd.v1.ProfileService.Resolve:output_type -> policyd.v1.ResolveResponse
+	17, // [17:19] is the sub-list for method output_type
+	15, // [15:17] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_policyd_v1_profiles_proto_init() }
@@ -1100,6 +1113,7 @@ func file_policyd_v1_profiles_proto_init() {
 	if File_policyd_v1_profiles_proto != nil {
 		return
 	}
+	file_policyd_v1_policy_proto_init()
 	file_policyd_v1_policies_proto_init()
 	file_policyd_v1_profiles_proto_msgTypes[1].OneofWrappers = []any{}
 	type x struct{}
