@@ -207,6 +207,16 @@ func TestProfileFileMadeAnew(t *testing.T) {
 
 // What policyd refuses is not given when it is away.
 func TestLastKnownForgotten(t *testing.T) {
+	half := newHost(t, "unreachable: last-known\n")
+	half.start("r", "one")
+	half.policyd.limited.Store(true)
+	half.put("bundle/config.json", config(`"policyd.dev/profile":"web@stable"`), 0o644)
+	for _, want := range []string{"process.limits", "none is known"} {
+		if code, _, errOut := half.run("run", "two"); code != 1 || !strings.Contains(errOut, want) {
+			t.Errorf("exit %d, %q, want %q", code, errOut, want)
+		}
+		half.server.Stop()
+	}
 	h := newHost(t, "unreachable: last-known\n")
 	h.start("r", "one")
 	files, _ := filepath.Glob(h.path("state/last/*"))

@@ -42,6 +42,7 @@ type fakePolicyd struct {
 	encoded []byte
 	asked   atomic.Int32
 	gone    atomic.Bool // the policy was deleted
+	limited atomic.Bool // the policy has limits
 }
 
 func (f *fakePolicyd) GetProfile(_ context.Context, req *apiv1.GetProfileRequest) (*apiv1.GetProfileResponse, error) {
@@ -53,6 +54,9 @@ func (f *fakePolicyd) GetProfile(_ context.Context, req *apiv1.GetProfileRequest
 		if w.GetImage() == "nginx:1" && w.GetNamespace() == "edge" && w.GetAnnotations()["own"] == "x" {
 			req = &apiv1.GetProfileRequest{Ref: "web@stable"}
 		}
+	}
+	if f.limited.Load() {
+		req = &apiv1.GetProfileRequest{Ref: "limited"}
 	}
 	switch req.GetRef() {
 	case "web@stable":

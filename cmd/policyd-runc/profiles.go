@@ -51,30 +51,21 @@ func (s *settings) profile(q *ask.Question) (*known, error) {
 func (s *settings) answer(q *ask.Question) (*known, []byte, error) {
 	remember := s.Unreachable == "last-known" && q.Ref != ""
 	a, err := ask.Profile(s.Socket, q, patience)
-	switch {
-	case err == nil:
-	case remember && ask.NoAnswer(err):
+	if remember && ask.NoAnswer(err) {
 		k, encoded, err2 := s.lastKnown(q)
 		if err2 != nil {
 			return nil, nil, fmt.Errorf("%w; and none is known from earlier: %w", err, err2)
 		}
 		return k, encoded, nil
-	default:
+	}
+	if err == nil {
+		err = refused(a)
+	}
+	if err != nil {
 		if remember {
-			s.forget(q) // what policyd refuses now it must not give when it is away
+			s.forget(q) // what is refused now must not be given when policyd is away
 		}
 		return nil, nil, err
-	}
-	switch {
-	case a.SmackError != "":
-		return nil, nil, fmt.Errorf("its Smack label %s: %s", a.SmackLabel, a.SmackError)
-	case len(a.Process) > 0:
-		// Whoever runs a container says those, and exec's are told anew each time.
-		return nil, nil, fmt.Errorf("%s has process.%s, which policyd-runc gives no container: take it out of the policy, and set it where the container is made", a.Version, strings.Join(a.Process, ", process."))
-	case len(a.Profile) == 0:
-		return nil, nil, errors.New("this kernel can enforce nothing of it")
-	case digestOf(a.Profile) != a.Digest:
-		return nil, nil, errors.New("policyd's answer does not match its digest")
 	}
 	k := &known{Digest: a.Digest, Version: a.Version, SmackLabel: a.SmackLabel, Binding: a.Binding, Missing: a.Missing}
 	if remember {
@@ -83,6 +74,22 @@ func (s *settings) answer(q *ask.Question) (*known, []byte, error) {
 		}
 	}
 	return k, a.Profile, nil
+}
+
+// refused says why no container is started by an answer.
+func refused(a *ask.Answer) error {
+	switch {
+	case a.SmackError != "":
+		return fmt.Errorf("its Smack label %s: %s", a.SmackLabel, a.SmackError)
+	case len(a.Process) > 0:
+		// Whoever runs a container says those, and exec's are told anew each time.
+		return fmt.Errorf("%s has process.%s, which policyd-runc gives no container: take it out of the policy, and set it where the container is made", a.Version, strings.Join(a.Process, ", process."))
+	case len(a.Profile) == 0:
+		return errors.New("this kernel can enforce nothing of it")
+	case digestOf(a.Profile) != a.Digest:
+		return errors.New("policyd's answer does not match its digest")
+	}
+	return nil
 }
 
 // profiles is the folder of the files that containers have mounted, named by
