@@ -192,7 +192,7 @@ func addMounts(b []byte, root []span, e Edit) (change, error) {
 		}
 		switch dest = path.Clean("/" + dest); {
 		case dest == "/dev":
-			if dev, err = stringMember(b, m, "type"); err != nil {
+			if dev, err = mountType(b, m); err != nil {
 				return change{}, err
 			}
 		case dest == mountDir || strings.HasPrefix(dest, mountDir+"/"):
@@ -205,6 +205,31 @@ func addMounts(b []byte, root []span, e Edit) (change, error) {
 	text := "," + folderText + "," + mountText(LauncherPath, e.Launcher) + "," + mountText(ProfilePath, e.Profile)
 	end := all[len(all)-1].end
 	return change{end, end, text}, nil
+}
+
+// mountType is a mount's type as runtimes see it: with the option bind or rbind
+// it is a bind mount, whatever it says.
+func mountType(b []byte, mount span) (string, error) {
+	at, ok, err := member(b, mount, "options")
+	if err != nil {
+		return "", err
+	}
+	if ok {
+		options, err := children(b, at, '[')
+		if err != nil {
+			return "", fmt.Errorf("options: %w", err)
+		}
+		for _, s := range options {
+			var option string
+			if err := json.Unmarshal(b[s.start:s.end], &option); err != nil {
+				return "", fmt.Errorf("%w: options: %w", errs.ErrInvalid, err)
+			}
+			if option, _, _ = strings.Cut(option, "\x00"); option == "bind" || option == "rbind" {
+				return "bind", nil
+			}
+		}
+	}
+	return stringMember(b, mount, "type")
 }
 
 const folderText = `{"destination":"` + mountDir + `","type":"tmpfs","source":"tmpfs","options":["ro","nosuid","nodev","mode=755","size=64k"]}`
