@@ -172,7 +172,7 @@ func makeKeys(dir string, o *initOptions, s *fleetSettings) ([]newKey, error) {
 			}
 			k := newKey{r.role, filepath.Join(dir, key+".key"), private, public}
 			if _, err := os.Lstat(k.path); err == nil {
-				return nil, fmt.Errorf("%s: %w; keys are never written over", k.path, errs.ErrExists)
+				return nil, fmt.Errorf("%s: %w; keys are never written over. An init that ended before it wrote the settings leaves one that nobody trusts: remove it then", k.path, errs.ErrExists)
 			}
 			made = append(made, k)
 			r.into.Keys = append(r.into.Keys, public)

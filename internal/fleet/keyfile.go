@@ -27,17 +27,23 @@ func NewKey(name string) (private, public string, err error) {
 	return note.GenerateKey(rand.Reader, name)
 }
 
-// WriteKey writes a private key to a file of mode 0600 that must not exist yet.
+// WriteKey writes a private key to a file of mode 0600 that must not exist yet,
+// whole or not at all.
 func WriteKey(path, private string) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("key %s: %w; keys are never written over", path, errs.ErrExists)
-	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".key-*") // of mode 0600
 	if err != nil {
 		return err
 	}
+	defer os.Remove(f.Name())
 	_, err = f.WriteString(private + "\n")
-	return errors.Join(err, f.Sync(), f.Close())
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	err = os.Link(f.Name(), path)
+	if errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("key %s: %w; keys are never written over", path, errs.ErrExists)
+	}
+	return err
 }
 
 // ReadSigner reads a private key from a file that nobody but its owner (and
@@ -54,6 +60,9 @@ func ReadSigner(place string) (note.Signer, error) {
 	st, err := os.Stat(path)
 	if err != nil {
 		return nil, fmt.Errorf("key: %w", err)
+	}
+	if !st.Mode().IsRegular() { // a FIFO would keep the reader waiting
+		return nil, fmt.Errorf("%w: key %s: not a regular file", errs.ErrInvalid, path)
 	}
 	if !isCredential && st.Mode().Perm()&0o077 != 0 {
 		return nil, fmt.Errorf("%w: key %s can be read by others (mode %04o): chmod 600 it, and if others were on the machine make a new one", errs.ErrNotAllowed, path, st.Mode().Perm())
