@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -64,6 +65,50 @@ func newFleetHold(f *fleetApp, kind fleet.HoldKind) *cobra.Command {
 	cmd.Flags().BoolVar(&all, "all", false, "the whole fleet")
 	cmd.Flags().StringVarP(&why, "message", "m", "", "why, for those who look at it")
 	return cmd
+}
+
+// heldInfo is a hold as JSON; Channel is "" for one of the whole fleet.
+type heldInfo struct {
+	Channel string `json:"channel"`
+	fleet.Hold
+}
+
+// String is the hold in words.
+func (h heldInfo) String() string {
+	kind := "paused"
+	if h.Kind == fleet.HaltedAll {
+		kind = "halted"
+	}
+	text := fmt.Sprintf("%s %s by %s", heldName(h.Channel), kind, h.By)
+	if h.Why != "" {
+		text += ": " + h.Why
+	}
+	return text
+}
+
+// holds are those of the whole fleet and of its channels, or of one of them.
+func (f *fleetApp) holds(ctx context.Context, channel string) ([]heldInfo, error) {
+	names := []string{channel}
+	if channel == "" {
+		var err error
+		if names, err = f.stored.Channels(ctx); err != nil {
+			return nil, err
+		}
+	}
+	var all []heldInfo
+	for i, name := range names {
+		c, err := f.stored.Channel(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		if c.FleetHold != nil && i == 0 {
+			all = append(all, heldInfo{"", *c.FleetHold})
+		}
+		if c.Hold != nil {
+			all = append(all, heldInfo{name, *c.Hold})
+		}
+	}
+	return all, nil
 }
 
 // held is the channel to hold, "" for the whole fleet.

@@ -29,6 +29,7 @@ type fleetInfo struct {
 	State  fleet.State         `json:"state"` // the worst of all nodes
 	Counts map[fleet.State]int `json:"counts"`
 	Nodes  []nodeInfo          `json:"nodes"`
+	Holds  []heldInfo          `json:"holds,omitempty"`
 }
 
 func newFleetNodes(f *fleetApp) *cobra.Command {
@@ -164,7 +165,8 @@ func newFleetStatus(f *fleetApp) *cobra.Command {
 			"Loaded. The last line is the fleet's: its state is that of its worst node.\n\n" +
 			"States: Failed (a bundle did not become active, the one before is), Degraded (active, and not all of it\n" +
 			"is enforced), Stale (the pointer has expired, or the node is silent), Halted, Pending, Compiling, Loaded,\n" +
-			"Skipped (the rollout has not reached it). None of them takes away policies that are in force.",
+			"Skipped (the rollout has not reached it). None of them takes away policies that are in force.\n" +
+			"The last line is the fleet's, with what a person or a gate has paused or halted.",
 		Example: "  policyctl fleet status\n  policyctl fleet status --watch\n  policyctl fleet status --bad -o json",
 		Args:    none,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -188,7 +190,11 @@ func newFleetStatus(f *fleetApp) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return f.statusTable(f.out, form, nodes, look(nodes))
+				holds, err := f.holds(ctx, channel)
+				if err != nil {
+					return err
+				}
+				return f.statusTable(f.out, form, nodes, look(nodes), holds)
 			}
 			return f.watchStatus(cmd, form, channel, look)
 		},
@@ -217,10 +223,14 @@ func (f *fleetApp) watchStatus(cmd *cobra.Command, form cli.Format, channel stri
 		if err != nil {
 			return f.ended(ctx, err)
 		}
+		holds, err := f.holds(ctx, channel)
+		if err != nil {
+			return f.ended(ctx, err)
+		}
 		shown := look(nodes)
 		if live {
 			var b strings.Builder
-			if err := f.statusTable(&b, form, nodes, shown); err != nil {
+			if err := f.statusTable(&b, form, nodes, shown, holds); err != nil {
 				return err
 			}
 			fmt.Fprint(f.out, screenHome+b.String())
@@ -232,9 +242,9 @@ func (f *fleetApp) watchStatus(cmd *cobra.Command, form cli.Format, channel stri
 				before[n.Name] = now
 				return same
 			})
-			if line := f.summary(nodes); len(changed) > 0 || line != last {
+			if line := f.summary(nodes, holds); len(changed) > 0 || line != last {
 				last = line
-				if err := f.statusTable(f.out, form, nodes, changed); err != nil {
+				if err := f.statusTable(f.out, form, nodes, changed, holds); err != nil {
 					return err
 				}
 			}
@@ -247,8 +257,8 @@ func (f *fleetApp) watchStatus(cmd *cobra.Command, form cli.Format, channel stri
 	}
 }
 
-// summary is the fleet in one line.
-func (f *fleetApp) summary(nodes []fleet.Node) string {
+// summary is the fleet in one line, holds included: with all nodes Loaded nothing else shows one.
+func (f *fleetApp) summary(nodes []fleet.Node, holds []heldInfo) string {
 	info := f.info(nodes)
 	var parts []string
 	for _, s := range fleet.States {
@@ -256,18 +266,22 @@ func (f *fleetApp) summary(nodes []fleet.Node) string {
 			parts = append(parts, fmt.Sprintf("%d %s", n, s))
 		}
 	}
-	if len(nodes) == 0 {
-		return fmt.Sprintf("%s: no nodes", f.Name)
+	text := f.Name + ": no nodes"
+	if len(nodes) > 0 {
+		text = fmt.Sprintf("%s: %s (%s: %s)", f.Name, info.State, count(len(nodes), "node", "nodes"), strings.Join(parts, ", "))
 	}
-	return fmt.Sprintf("%s: %s (%s: %s)", f.Name, info.State, count(len(nodes), "node", "nodes"), strings.Join(parts, ", "))
+	for _, h := range holds {
+		text += "; " + h.String()
+	}
+	return text
 }
 
 // statusTable prints the nodes shown and the summary of all.
-func (f *fleetApp) statusTable(w io.Writer, form cli.Format, all, shown []fleet.Node) error {
+func (f *fleetApp) statusTable(w io.Writer, form cli.Format, all, shown []fleet.Node, holds []heldInfo) error {
 	switch form {
 	case cli.JSON, cli.YAML:
 		info := f.info(all)
-		info.Nodes = f.info(shown).Nodes
+		info.Nodes, info.Holds = f.info(shown).Nodes, holds
 		return cli.WriteValue(w, form, info)
 	case cli.Name:
 		return f.nodesAs(form, shown)
@@ -295,7 +309,7 @@ func (f *fleetApp) statusTable(w io.Writer, form cli.Format, all, shown []fleet.
 			return err
 		}
 	}
-	_, err := fmt.Fprintln(w, cli.Clean(f.summary(all)))
+	_, err := fmt.Fprintln(w, cli.Clean(f.summary(all, holds)))
 	return err
 }
 

@@ -281,6 +281,9 @@ func (f *fleetApp) put(ctx context.Context, p *fleet.Pointer, signed []byte, rev
 	}
 	if err := f.stored.PutPointer(ctx, kv.Move{Channel: p.Channel, Signed: signed, After: rev, PastHold: pastHold}); err != nil {
 		if errors.Is(err, errs.ErrHalted) {
+			if c, failed := f.stored.Channel(ctx, p.Channel); failed == nil && c.FleetHold != nil {
+				return fmt.Errorf("%w; policyctl fleet resume --all lets it go on", err)
+			}
 			return fmt.Errorf("%w; policyctl fleet resume lets it go on, rollout --replace and rollback take its place", err)
 		}
 		return err
