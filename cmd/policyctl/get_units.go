@@ -156,7 +156,7 @@ func lookAt(ctx context.Context, m *units.Manager, p *units.Place, d *units.Pres
 	var problems []string
 	add := func(err error) {
 		if err != nil {
-			problems = append(problems, err.Error())
+			problems = append(problems, cli.Text(err))
 		}
 	}
 	add(err)

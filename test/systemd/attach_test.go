@@ -244,6 +244,12 @@ rm /etc/systemd/system/forking.service.d/50.conf
 step stale.back policyctl attach forking.service svc
 for p in svc tight; do { policyctl attach other.service $p >/run/at-once.$p 2>&1; echo $? >/run/at-once.$p.exit; } & done; wait
 step atonce sh -c 'sort /run/at-once.*.exit; policyctl detach -q other.service'
+# A policy that is deleted: the last profile holds.
+sed 's/name: svc/name: deleted/' /opt/svc.yaml >/opt/deleted.yaml; policyctl -q apply -f /opt/deleted.yaml >/dev/null
+policyctl -q attach inst@deleted.service deleted >/dev/null 2>&1; policyctl -q delete deleted --expect 1 >/dev/null
+step deleted systemctl start inst@deleted.service
+step deleted.units policyctl get units
+policyctl -q detach inst@deleted.service --restart >/dev/null; rm -f /srv/out/inst-deleted
 step again policyctl attach notify.service svc
 step another policyctl attach notify.service tight
 echo '# mine' >>/etc/systemd/system/notify.service.d/zz-policyd.conf
@@ -452,6 +458,8 @@ func (b *booted) refusals() {
 	b.step("stale.holds", 0, "-- /opt/forking new")
 	b.step("stale.back", 0)
 	b.prints("atonce", "0\n1\n")
+	b.step("deleted", 0)
+	b.step("deleted.units", 0, "inst@deleted.service  deleted  deleted@1", "active, deleted: LandlockPolicy/deleted", "!rpc error")
 	b.step("again", 0, "notify.service is attached to svc")
 	b.step("another", 1, "attached to svc", "--force")
 	b.step("hand", 1, "changed by hand", "+# mine")
