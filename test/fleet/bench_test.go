@@ -2,20 +2,16 @@ package fleettest
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"testing"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-
-	"policyd.dev/policyd/internal/fleet"
 	"policyd.dev/policyd/internal/fleet/controller"
 )
 
 // BenchmarkRollout is a change of every node's bundle at once: from its making to the last status that says Loaded. The
-// metrics are etcd's own counters, those of what the test itself does in them, over the number of nodes.
+// metrics are etcd's own counters over the number of nodes, without what the test reads of the nodes.
 func BenchmarkRollout(b *testing.B) {
 	for _, s := range []struct {
 		name string
@@ -28,7 +24,7 @@ func BenchmarkRollout(b *testing.B) {
 		{"nodes=500/all", shape{nodes: 500, all: true}},
 		{"nodes=100/wire", shape{nodes: 100, wire: true}},
 		{"nodes=100/tls", shape{nodes: 100, tls: true, wire: true}},
-		{"nodes=100/policies=1000", shape{nodes: 100, policies: 1000}},
+		{"nodes=20/policies=1000", shape{nodes: 20, policies: 1000}},
 	} {
 		b.Run(s.name, func(b *testing.B) {
 			c := newScene(b, s.shape)
@@ -40,10 +36,8 @@ func BenchmarkRollout(b *testing.B) {
 			}
 			rounds := 0
 			for b.Loop() {
-				before, began := c.e.counters(b), time.Now()
-				c.publish(s.all)
-				after := c.arrivals.loaded(began, s.nodes, c.digest)
-				cost.add(c.e.counters(b).since(before))
+				after, of := c.rollOut(s.all)
+				cost.add(of)
 				medians = append(medians, after[len(after)/2])
 				rounds++
 			}
@@ -145,39 +139,5 @@ func BenchmarkController(b *testing.B) {
 			b.ReportMetric(cost.cpu*1e6*each, "etcd-µs/node")
 			b.ReportMetric(cost.memory/(1<<20), "etcd-MiB")
 		})
-	}
-}
-
-// fill writes the records of nodes that are all Loaded, as long as those of real ones.
-func fill(b *testing.B, p *publisher, nodes int, digest string) {
-	b.Helper()
-	lease, err := p.store.Client.Grant(b.Context(), 3600)
-	if err != nil {
-		b.Fatal(err)
-	}
-	l := p.store.Layout
-	var ops []clientv3.Op
-	for i := range nodes {
-		name := fmt.Sprint("n", i)
-		spec, err := fleet.Marshal(&fleet.Spec{Channel: "stable", Labels: map[string]string{"zone": fmt.Sprint("z", i%3)}})
-		if err != nil {
-			b.Fatal(err)
-		}
-		status, err := json.Marshal(fleet.Status{
-			Node: name, BootID: "6f8e2d0a-3a53-4d0b-9f0e-111111111111", Version: "1.0.0", Kernel: "6.18.0-generic", Landlock: 7, Channel: "stable",
-			DesiredSeq: p.seq, DesiredDigest: digest, LoadedSeq: p.seq, LoadedDigest: digest, State: fleet.Loaded, Policies: 20,
-			Since: time.Now().UTC().Truncate(time.Second), Reported: time.Now().UTC().Truncate(time.Second),
-		})
-		if err != nil {
-			b.Fatal(err)
-		}
-		ops = append(ops, clientv3.OpPut(l.Spec(name), string(spec)), clientv3.OpPut(l.Status(name), string(status), clientv3.WithLease(lease.ID)),
-			clientv3.OpPut(l.Last(name), string(status)))
-		if len(ops) >= 120 || i == nodes-1 { // etcd takes 128 in one transaction
-			if _, err := p.store.Client.Txn(b.Context()).Then(ops...).Commit(); err != nil {
-				b.Fatal(err)
-			}
-			ops = nil
-		}
 	}
 }

@@ -197,10 +197,11 @@ func (c *counters) add(more counters) {
 type arrivals struct {
 	t     testing.TB
 	watch clientv3.WatchChan
+	bytes int // of the events, which etcd counts as read too
 }
 
 func (p *publisher) arrivals() *arrivals {
-	return &arrivals{p.t, p.store.Client.Watch(p.t.Context(), p.store.Layout.Nodes(), clientv3.WithPrefix())}
+	return &arrivals{t: p.t, watch: p.store.Client.Watch(p.t.Context(), p.store.Layout.Nodes(), clientv3.WithPrefix())}
 }
 
 // loaded waits until so many nodes say that a bundle is in force, and gives how long after a moment each did, in order.
@@ -214,6 +215,7 @@ func (a *arrivals) loaded(since time.Time, nodes int, digest string) (after []ti
 				a.t.Fatal(r.Err())
 			}
 			for _, ev := range r.Events {
+				a.bytes += len(ev.Kv.Key) + len(ev.Kv.Value)
 				var s fleet.Status
 				if ev.Type != clientv3.EventTypePut || fleet.Unmarshal(ev.Kv.Value, &s) != nil {
 					continue
@@ -228,4 +230,38 @@ func (a *arrivals) loaded(since time.Time, nodes int, digest string) (after []ti
 		}
 	}
 	return after
+}
+
+// fill writes the records of nodes that are all Loaded, as long as those of real ones.
+func fill(t testing.TB, p *publisher, nodes int, digest string) {
+	t.Helper()
+	lease, err := p.store.Client.Grant(t.Context(), 3600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := p.store.Layout
+	var ops []clientv3.Op
+	for i := range nodes {
+		name := fmt.Sprint("n", i)
+		spec, err := fleet.Marshal(&fleet.Spec{Channel: "stable", Labels: map[string]string{"zone": fmt.Sprint("z", i%3)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		status, err := json.Marshal(fleet.Status{
+			Node: name, BootID: "6f8e2d0a-3a53-4d0b-9f0e-111111111111", Version: "1.0.0", Kernel: "6.18.0-generic", Landlock: 7, Channel: "stable",
+			DesiredSeq: p.seq, DesiredDigest: digest, LoadedSeq: p.seq, LoadedDigest: digest, State: fleet.Loaded, Policies: 20,
+			Since: time.Now().UTC().Truncate(time.Second), Reported: time.Now().UTC().Truncate(time.Second),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ops = append(ops, clientv3.OpPut(l.Spec(name), string(spec)), clientv3.OpPut(l.Status(name), string(status), clientv3.WithLease(lease.ID)),
+			clientv3.OpPut(l.Last(name), string(status)))
+		if len(ops) >= 120 || i == nodes-1 { // etcd takes 128 in one transaction
+			if _, err := p.store.Client.Txn(t.Context()).Then(ops...).Commit(); err != nil {
+				t.Fatal(err)
+			}
+			ops = nil
+		}
+	}
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -82,12 +81,12 @@ func (a *Agent) reportUnderLease(ctx context.Context, client *clientv3.Client) e
 		if !due && same(s, last) {
 			continue
 		}
-		before, err := a.write(ctx, client, lease.ID, s)
+		mine, before, err := a.write(ctx, client, lease.ID, s, told)
 		if err != nil {
 			return err
 		}
-		if told && before.GetLease() != int64(lease.ID) {
-			a.meet(before.GetValue())
+		if !mine {
+			a.meet(before)
 		}
 		last, told = s, true
 		if !sleep(ctx, settle) {
@@ -114,24 +113,38 @@ func (a *Agent) leave(client *clientv3.Client, id clientv3.LeaseID, told fleet.S
 	}
 }
 
-// write puts a status into etcd and gives what was there before under the lease, nil for nothing.
-func (a *Agent) write(ctx context.Context, client *clientv3.Client, lease clientv3.LeaseID, s fleet.Status) (before *mvccpb.KeyValue, err error) {
+// write puts a status into etcd, where told says that there is one of this lease already. When somebody else has written or
+// removed that one, mine is false and before what is there, nil for none. A node that is alone, as nearly all are, reads
+// nothing of what it has written.
+func (a *Agent) write(ctx context.Context, client *clientv3.Client, lease clientv3.LeaseID, s fleet.Status, told bool) (mine bool, before []byte, err error) {
 	b, err := marshalStatus(s)
 	if err != nil {
-		return nil, err
+		return false, nil, err
 	}
 	clusterID, revision := a.at()
 	ctx, cancel := context.WithTimeout(ctx, a.cfg.Timing.Request)
 	defer cancel()
-	r, err := client.Txn(ctx).Then(
-		clientv3.OpPut(a.layout.Status(a.cfg.Node), string(b), clientv3.WithLease(lease), clientv3.WithPrevKV()),
-		clientv3.OpPut(a.layout.Last(a.cfg.Node), string(b)),
-	).Commit()
+	key := a.layout.Status(a.cfg.Node)
+	puts := []clientv3.Op{clientv3.OpPut(key, string(b), clientv3.WithLease(lease)), clientv3.OpPut(a.layout.Last(a.cfg.Node), string(b))}
+	if told {
+		r, err := client.Txn(ctx).If(clientv3.Compare(clientv3.LeaseValue(key), "=", lease)).Then(puts...).Else(clientv3.OpGet(key)).Commit()
+		if err != nil {
+			return false, nil, err
+		}
+		a.answered(clusterID, revision, r.Header)
+		if r.Succeeded {
+			return true, nil, nil
+		}
+		if kvs := r.Responses[0].GetResponseRange().GetKvs(); len(kvs) > 0 {
+			before = kvs[0].Value
+		}
+	}
+	r, err := client.Txn(ctx).Then(puts...).Commit()
 	if err != nil {
-		return nil, err
+		return false, nil, err
 	}
 	a.answered(clusterID, revision, r.Header)
-	return r.Responses[0].GetResponsePut().GetPrevKv(), nil
+	return !told, before, nil
 }
 
 // marshalStatus leaves out what does not fit, the longest lists first.

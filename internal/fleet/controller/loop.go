@@ -18,7 +18,8 @@ import (
 // Config is a controller that runs until it is stopped.
 type Config struct {
 	Member
-	// Interval between two looks; 5 s for 0.
+	// Interval between two looks; 5 s for 0. After one that took long the next waits
+	// ten times as long as that, so that no fleet is too large to be looked at.
 	Interval time.Duration
 	// SessionTTL is after how long another one takes over from one that fell
 	// silent, in whole seconds; 15 s for 0.
@@ -97,17 +98,17 @@ func (c *Config) stand(ctx context.Context) error {
 		_ = election.Resign(resign) // or the session's end does it
 	}()
 	lead := clientv3.Compare(clientv3.CreateRevision(election.Key()), "=", election.Rev())
-	tick := time.NewTicker(c.Interval)
-	defer tick.Stop()
 	told := map[string]string{}
 	for {
+		began := time.Now()
 		if err := c.all(ctx, lead, told); err != nil {
 			return err
 		}
+		took := time.Since(began)
 		select {
 		case <-ctx.Done():
 			return errors.New("the session is over")
-		case <-tick.C:
+		case <-time.After(max(c.Interval-took, 10*took)):
 		}
 	}
 }

@@ -129,33 +129,45 @@ func (s *Store) names(ctx context.Context, prefix string) ([]string, error) {
 	return names, nil
 }
 
+// nodesPage is how many keys are read at once, some 4 MB: an answer with all
+// records of a large fleet would fill the memory of etcd, and keep others waiting.
+const nodesPage = 10_000
+
 // Nodes are all enrolled nodes, those of one channel when it is not "", sorted
-// by name. A node without a Spec is not enrolled and is left out.
+// by name, as of one revision. A node without a Spec is not enrolled and is left
+// out.
 func (s *Store) Nodes(ctx context.Context, channel string) ([]fleet.Node, error) {
-	res, err := s.Client.Get(ctx, s.Layout.Nodes(), clientv3.WithPrefix())
-	if err != nil {
-		return nil, Error(err)
-	}
 	type records struct{ spec, status, last []byte }
 	byName := map[string]*records{}
-	for _, kv := range res.Kvs {
-		name, what, ok := s.Layout.SplitNode(string(kv.Key))
-		if !ok {
-			continue
+	from, end := s.Layout.Nodes(), clientv3.GetPrefixRangeEnd(s.Layout.Nodes())
+	for revision := int64(0); ; {
+		res, err := s.Client.Get(ctx, from, clientv3.WithRange(end), clientv3.WithLimit(nodesPage), clientv3.WithRev(revision))
+		if err != nil {
+			return nil, Error(err)
 		}
-		r := byName[name]
-		if r == nil {
-			r = &records{}
-			byName[name] = r
+		for _, kv := range res.Kvs {
+			name, what, ok := s.Layout.SplitNode(string(kv.Key))
+			if !ok {
+				continue
+			}
+			r := byName[name]
+			if r == nil {
+				r = &records{}
+				byName[name] = r
+			}
+			switch what {
+			case "spec":
+				r.spec = kv.Value
+			case "status":
+				r.status = kv.Value
+			case "last":
+				r.last = kv.Value
+			}
 		}
-		switch what {
-		case "spec":
-			r.spec = kv.Value
-		case "status":
-			r.status = kv.Value
-		case "last":
-			r.last = kv.Value
+		if !res.More || len(res.Kvs) == 0 {
+			break
 		}
+		from, revision = string(res.Kvs[len(res.Kvs)-1].Key)+"\x00", res.Header.Revision
 	}
 	var nodes []fleet.Node
 	for name, r := range byName {
