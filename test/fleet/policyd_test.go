@@ -30,6 +30,7 @@ type daemon struct {
 	config   string
 	cmd      *exec.Cmd
 	out      *lockedBuffer
+	env      []string // beside the test's own
 }
 
 type lockedBuffer struct {
@@ -75,6 +76,7 @@ func (d *daemon) start() {
 	d.t.Helper()
 	d.cmd = exec.Command(filepath.Join(d.programs, "policyd"), "--config", d.config, "--state-dir", filepath.Join(d.dir, "state"))
 	d.cmd.Stdout, d.cmd.Stderr = d.out, d.out
+	d.cmd.Env = append(os.Environ(), d.env...)
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := d.cmd.Start(); err != nil {
 		d.t.Fatal(err)
@@ -123,7 +125,7 @@ func (d *daemon) metrics() string {
 }
 
 // status is the fleet's part of policyctl status.
-func (d *daemon) status() (s struct{ State, Reason, LoadedDigest, Channel string }, err error) {
+func (d *daemon) status() (s struct{ State, Reason, LoadedDigest, Channel, Connection string }, err error) {
 	out, err := d.ctl("status", "-o", "json")
 	var all struct{ Fleet json.RawMessage }
 	if jerr := json.Unmarshal([]byte(out), &all); jerr != nil {
