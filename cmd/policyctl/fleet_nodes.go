@@ -162,11 +162,11 @@ func newFleetStatus(f *fleetApp) *cobra.Command {
 		Use:   "status",
 		Short: "Show what every node runs, and in one line how the fleet is",
 		Long: "status shows for every node its state, the bundle in force and the one it should have, and why it is not\n" +
-			"Loaded. The last line is the fleet's: its state is that of its worst node.\n\n" +
+			"Loaded. The last line is the fleet's: its state is that of its worst node, and\n" +
+			"what a person or a gate has paused or halted.\n\n" +
 			"States: Failed (a bundle did not become active, the one before is), Degraded (active, and not all of it\n" +
 			"is enforced), Stale (the pointer has expired, or the node is silent), Halted, Pending, Compiling, Loaded,\n" +
-			"Skipped (the rollout has not reached it). None of them takes away policies that are in force.\n" +
-			"The last line is the fleet's, with what a person or a gate has paused or halted.",
+			"Skipped (the rollout has not reached it). None of them takes away policies that are in force.",
 		Example: "  policyctl fleet status\n  policyctl fleet status --watch\n  policyctl fleet status --bad -o json",
 		Args:    none,
 		RunE: func(cmd *cobra.Command, _ []string) error {
