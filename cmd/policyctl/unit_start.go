@@ -5,11 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"policyd.dev/policyd/enforce/unit"
+	"policyd.dev/policyd/internal/cli"
+	"policyd.dev/policyd/internal/journal"
 	"policyd.dev/policyd/internal/units"
 )
 
@@ -25,7 +29,8 @@ func newUnitStart(a *app) *cobra.Command {
 		Example: "  policyctl unit-start nginx.service",
 		Args:    exactly("UNIT"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.unitStart(cmd.Context(), user, args[0])
+			started, err := a.unitStart(cmd.Context(), user, args[0])
+			return tellUnit(args[0], started, err)
 		},
 		Hidden: true,
 	}
@@ -33,12 +38,34 @@ func newUnitStart(a *app) *cobra.Command {
 	return cmd
 }
 
+// tellUnit writes into the journal, as of the unit that is about to start, which version it
+// starts under, "" when that is not known, and why it is not the newest one.
+func tellUnit(name, started string, err error) error {
+	if !journal.Connected(os.Stderr) {
+		return err
+	}
+	h, jerr := journal.New(slog.LevelInfo)
+	if jerr != nil {
+		return errors.Join(err, jerr)
+	}
+	log := slog.New(h.OfUnit(name)).With("unit", name)
+	if started != "" {
+		log = log.With("policy", started)
+	}
+	if err != nil {
+		log.Warn(cli.Text(err))
+		return &cli.Exit{Code: cli.ExitCode(err)}
+	}
+	log.Info("the unit is started under the policy")
+	return nil
+}
+
 // unitStart asks policyd for what the reference leads to now. Whatever fails leaves
-// the last profile in force.
-func (a *app) unitStart(ctx context.Context, user bool, name string) error {
+// the last profile in force. It gives the version of the one that is there in the end.
+func (a *app) unitStart(ctx context.Context, user bool, name string) (started string, err error) {
 	_, p, err := unitPlace(user)
 	if err != nil {
-		return err
+		return "", err
 	}
 	d, err := p.Find(name)
 	if err == nil && d == nil {
@@ -46,18 +73,21 @@ func (a *app) unitStart(ctx context.Context, user bool, name string) error {
 	}
 	switch {
 	case err != nil:
-		return err
+		return "", err
 	case d == nil:
-		return fmt.Errorf("%s is not attached: systemctl daemon-reload", name)
+		return "", fmt.Errorf("%s is not attached: systemctl daemon-reload", name)
 	}
 	if a.timeout == 0 {
 		a.timeout = startTimeout
 	}
 	have, err := a.upToDate(ctx, p, d)
 	if err != nil && have != nil {
-		err = fmt.Errorf("%s is started under %s, as last time: %w", name, have.Policy, err)
+		return have.Policy, fmt.Errorf("%s is started under %s, as last time: %w", name, have.Policy, err)
 	}
-	return err
+	if now := a.profileOf(p, d); err == nil && now != nil {
+		started = now.Policy
+	}
+	return started, err
 }
 
 // upToDate writes the profile when it is another now. It gives the one that was there,

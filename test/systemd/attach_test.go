@@ -221,8 +221,9 @@ systemctl show -P InvocationID root.service other.service >/run/others.before
 systemctl stop policyd.service policyd.socket
 step update.down policyctl attach --restart-changed
 step update.offline systemctl restart private.service
-told policyd-unit@private.service.service 'as last time'
-step update.offline.journal journalctl -u policyd-unit@private.service.service --no-pager -o cat
+told private.service 'as last time'
+step update.offline.journal journalctl -u private.service --no-pager -o cat
+step update.offline.fields journalctl UNIT=private.service POLICY=svc VERSION=1 --no-pager -o cat
 systemctl start policyd.socket
 step update.restart policyctl attach --restart-changed
 systemctl show -P InvocationID root.service other.service >/run/others.after
@@ -441,6 +442,7 @@ func (b *booted) updated() {
 	b.step("update.down", 1, "policyd does not answer")
 	b.step("update.offline", 0)
 	b.step("update.offline.journal", 0, "private.service is started under svc@1, as last time")
+	b.step("update.offline.fields", 0, "the unit is started under the policy", "as last time")
 	b.step("update.others", 0)
 	for name, u := range b.units("update.after") {
 		if u.NeedsRestart || u.State == "active" && u.Running != u.Newest {
