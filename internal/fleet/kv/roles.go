@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -90,15 +91,38 @@ func (s *Store) LetControl(ctx context.Context, node string, may bool) error {
 }
 
 // RemoveUser takes a node's user and role away. Certificates of that name open
-// nothing any more; watches that are open etcd ends when it notices.
+// nothing any more; watches that are open etcd ends when it notices. A user that has
+// roles beside this fleet's (a node of that name in another fleet of this etcd) stays with them.
 func (s *Store) RemoveUser(ctx context.Context, node string) error {
-	_, err := s.Client.UserDelete(ctx, NodeUser(node))
+	user, err := s.Client.UserGet(ctx, NodeUser(node))
 	if err != nil && !errors.Is(err, rpctypes.ErrUserNotFound) {
 		return Error(err)
+	}
+	if err == nil {
+		if err := s.removeUser(ctx, node, user.Roles); err != nil {
+			return err
+		}
 	}
 	_, err = s.Client.RoleDelete(ctx, s.roleName(node))
 	if err != nil && !errors.Is(err, rpctypes.ErrRoleNotFound) {
 		return Error(err)
+	}
+	return nil
+}
+
+func (s *Store) removeUser(ctx context.Context, node string, roles []string) error {
+	ours := func(role string) bool { return strings.HasPrefix(role, s.roleName("")) }
+	if !slices.ContainsFunc(roles, func(role string) bool { return !ours(role) }) {
+		_, err := s.Client.UserDelete(ctx, NodeUser(node))
+		return Error(err)
+	}
+	for _, role := range roles {
+		if !ours(role) {
+			continue
+		}
+		if _, err := s.Client.UserRevokeRole(ctx, NodeUser(node), role); err != nil && !errors.Is(err, rpctypes.ErrRoleNotGranted) {
+			return Error(err)
+		}
 	}
 	return nil
 }
