@@ -95,6 +95,8 @@ func (p *Pointer) Check() error {
 	switch {
 	case p.Seq == 0:
 		return bad("seq begins at 1")
+	case p.Issued.Year() < 1970 || p.NotAfter.Year() > 9999: // what no record and no JSON can hold
+		return bad("issued %s, not_after %s: want years from 1970 to 9999", timeText(p.Issued), timeText(p.NotAfter))
 	case !p.NotAfter.After(p.Issued):
 		return bad("not_after %s is not after issued %s", timeText(p.NotAfter), timeText(p.Issued))
 	case len(r.Stages) == 0 || len(r.Stages) > maxStages:
