@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -140,18 +141,25 @@ func (n notifier) sendFile(f *os.File, lines ...string) error {
 	if err := c.SetWriteDeadline(time.Now().Add(barrierPatience)); err != nil {
 		return fmt.Errorf("notify the service manager: %w", err)
 	}
-	raw, err := f.SyscallConn()
+	socket, err := c.SyscallConn()
 	if err != nil {
 		return fmt.Errorf("notify the service manager: %w", err)
 	}
-	var werr error
-	if err := raw.Control(func(fd uintptr) {
-		_, _, werr = c.WriteMsgUnix([]byte(strings.Join(lines, "\n")), unix.UnixRights(int(fd)), nil)
-	}); err != nil {
+	file, err := f.SyscallConn()
+	if err != nil {
 		return fmt.Errorf("notify the service manager: %w", err)
 	}
-	if werr != nil {
-		return fmt.Errorf("notify the service manager: %w", werr)
+	// Not WriteMsgUnix, which takes no connected socket of datagrams.
+	var sent error
+	err = file.Control(func(fd uintptr) {
+		err := socket.Write(func(s uintptr) bool {
+			sent = unix.Sendmsg(int(s), []byte(strings.Join(lines, "\n")), unix.UnixRights(int(fd)), nil, unix.MSG_NOSIGNAL)
+			return !errors.Is(sent, unix.EAGAIN)
+		})
+		sent = cmp.Or(err, sent)
+	})
+	if err := cmp.Or(err, sent); err != nil {
+		return fmt.Errorf("notify the service manager: %w", err)
 	}
 	return nil
 }
