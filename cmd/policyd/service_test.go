@@ -68,8 +68,12 @@ func TestWorks(t *testing.T) {
 		t.Cleanup(func() { l.Close() })
 		return l
 	}
-	good, silent, closed := listener("good"), listener("silent"), listener("closed")
+	good, silent, closed, removed := listener("good"), listener("silent"), listener("closed"), listener("removed")
+	closed.SetUnlinkOnClose(false)
 	closed.Close()
+	if err := os.Remove(removed.Addr().String()); err != nil {
+		t.Fatal(err)
+	}
 	network, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -92,6 +96,7 @@ func TestWorks(t *testing.T) {
 		"stuck store":       {stuck, []net.Listener{good}, "store: context deadline exceeded"},
 		"nobody accepts":    {well, []net.Listener{good, silent}, "DeadlineExceeded"},
 		"socket is closed":  {well, []net.Listener{closed}, "Unavailable"},
+		"file is removed":   {well, []net.Listener{removed}, "its file is gone: systemctl restart policyd.socket policyd.service"},
 		"store is shutting": {probe(func(context.Context) error { return errors.New("shut") }), nil, "store: shut"},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)

@@ -43,6 +43,10 @@ func works(ctx context.Context, st prober, listeners []net.Listener) error {
 			continue // policyd has no certificate to call itself with
 		}
 		if _, err := answers(ctx, l.Addr().String()); err != nil {
+			// Where the service manager listens a restart of policyd alone does not bring it back.
+			if _, gone := os.Lstat(l.Addr().String()); errors.Is(gone, os.ErrNotExist) {
+				return fmt.Errorf("socket %s: its file is gone: systemctl restart policyd.socket policyd.service", l.Addr())
+			}
 			return fmt.Errorf("socket %s: %w", l.Addr(), err)
 		}
 	}
