@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc/status"
@@ -68,7 +69,9 @@ func newResolve(a *app) *cobra.Command {
 			defer cancel()
 			res, err := c.Profiles.Resolve(ctx, &apiv1.ResolveRequest{Workload: w})
 			if cli.Reason(err) == reasonNoBinding {
-				a.note("%s", status.Convert(err).Message())
+				for line := range strings.SplitSeq(status.Convert(err).Message(), "\n") {
+					a.note("%s", line)
+				}
 				return &cli.Exit{Code: cli.ExitRefused}
 			}
 			if err != nil {
