@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -27,7 +26,7 @@ func (s *Server) Attach(stream grpc.BidiStreamingServer[apiv1.AttachRequest, api
 	if at == nil {
 		return invalidField("request", "the first message must be attach")
 	}
-	ctx, cancel := context.WithCancel(stream.Context())
+	ctx, cancel := s.untilCut(stream.Context())
 	defer cancel()
 	sb, err := s.visible(ctx, at.GetId())
 	if err != nil {

@@ -229,6 +229,20 @@ func TestRolesOverTheSocket(t *testing.T) {
 			_, err := e.box.Signal(ctx, &apiv1.SignalRequest{Id: owned.GetId(), Signal: 18})
 			return err
 		}},
+		// Only who started it may; that it has no streams to give is the next question.
+		{"attach to root's sandbox", "root", func(e *env, ctx context.Context) error {
+			s, err := e.box.Attach(ctx)
+			if err == nil {
+				err = s.Send(&apiv1.AttachRequest{Request: &apiv1.AttachRequest_Attach{Attach: &apiv1.AttachStart{Id: owned.GetId()}}})
+			}
+			if err == nil {
+				_, err = s.Recv()
+			}
+			if codeOf(err) == codes.InvalidArgument {
+				return nil
+			}
+			return err
+		}},
 		{"tag web-a", "root operator admin limited", func(e *env, ctx context.Context) error {
 			_, err := e.policy.SetTag(ctx, &apiv1.SetTagRequest{Kind: store.KindLandlockPolicy, Ref: "web-a@1", Tag: "t"})
 			return err

@@ -34,8 +34,7 @@ func (s *Server) Run(stream grpc.BidiStreamingServer[apiv1.RunRequest, apiv1.Run
 	if first.GetStart() == nil {
 		return invalidField("request", "the first message must be start")
 	}
-	// Not untilStop: a stop waits for attached sandboxes until its deadline, then they are hung up.
-	ctx, cancel := context.WithCancel(stream.Context())
+	ctx, cancel := s.untilCut(stream.Context())
 	defer cancel()
 	r, full, err := s.request(ctx, first.GetStart())
 	if err != nil {
@@ -149,10 +148,19 @@ func carryInput(stream streams, a *sandbox.Attached) error {
 	}
 }
 
+// untilCut is untilStop for the streams of sandboxes: a stop waits for those until its deadline, then they are hung up.
+func (s *Server) untilCut(ctx context.Context) (context.Context, context.CancelFunc) {
+	return until(ctx, s.cutting)
+}
+
 // untilStop is a context that also ends when the server is told to stop, so that calls which wait do not hold up a
 // graceful stop; its cause is errs.ErrShutdown then.
 func (s *Server) untilStop(ctx context.Context) (context.Context, context.CancelFunc) {
+	return until(ctx, s.stopping)
+}
+
+func until(ctx, end context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(s.stopping, func() { cancel(fmt.Errorf("%w", errs.ErrShutdown)) })
+	stop := context.AfterFunc(end, func() { cancel(fmt.Errorf("%w", errs.ErrShutdown)) })
 	return ctx, func() { stop(); cancel(nil) }
 }

@@ -106,6 +106,8 @@ type Server struct {
 	warmed     atomic.Bool
 	stopping   context.Context
 	stop       context.CancelFunc
+	cutting    context.Context // ends when streams of sandboxes must
+	cut        context.CancelFunc
 	background sync.WaitGroup // work that ends by itself
 	ticking    sync.WaitGroup // work that ends with stopping
 }
@@ -154,6 +156,7 @@ func New(cfg Config) (*Server, error) {
 		s.labelPool = config.DefaultLabelPool
 	}
 	s.stopping, s.stop = context.WithCancel(context.Background())
+	s.cutting, s.cut = context.WithCancel(context.Background())
 	s.Reload(cfg.Grants, cfg.Limits)
 	s.SetUnmatched(cfg.Unmatched)
 	s.grpc = grpc.NewServer(
@@ -189,6 +192,9 @@ func New(cfg Config) (*Server, error) {
 	}
 	return s, nil
 }
+
+// cutGrace is how long clients may take to be told that their streams end.
+const cutGrace = 500 * time.Millisecond
 
 // services are the names health is told for; "" is the whole.
 func (s *Server) services() []string {
@@ -338,9 +344,16 @@ func (s *Server) Stop(deadline time.Duration) {
 		if deadline > 0 {
 			s.log.Warn("requests did not end in time and are broken off", "deadline", deadline.String())
 		}
+		// Who sees a connection break would look whether the next policyd has his sandbox, and start one by that.
+		s.cut()
+		select {
+		case <-done:
+		case <-time.After(cutGrace):
+		}
 		s.grpc.Stop()
 		<-done
 	}
+	s.cut()
 	s.background.Wait()
 	s.ticking.Wait()
 }
