@@ -44,8 +44,6 @@ var class = func() (t [256]byte) {
 	return t
 }()
 
-func isKernelSpace(c byte) bool { return label.IsSpace(c) }
-
 func byteName(c byte) string { return label.ByteName(c) }
 
 func quote(s string) string { return label.Quote(s) }

@@ -47,6 +47,9 @@ func TestMemory(t *testing.T) {
 	if mem, err := NewMemory(m); err == nil || mem != nil {
 		t.Errorf("a smackfs without a watch: %v, %v", mem, err)
 	}
+	if mem, err := NewMemory(m.As(Caller{})); !errors.Is(err, unix.EPERM) || mem != nil {
+		t.Errorf("a user: %v, %v", mem, err)
+	}
 	var none *Memory // serves as one that knows nothing
 	load(t, m, setOf(t, "Q1 Q2 r"), nil, Options{Memory: none})
 	none.Forget()
@@ -99,8 +102,12 @@ func testKnown(t *testing.T, kernel FS, other func(t *testing.T, file, text stri
 
 	// Somebody else does something, in each way there is.
 	for _, x := range []struct{ file, text string }{
-		{fileLoad2, "M1 M2 r"}, {fileLoad2, "M8 M9 r"}, {fileLoad, fmt.Sprintf("%-23s %-23s %-5s", "M1", "M2", "r----")},
-		{fileChange, "M1 M2 - x"}, {fileRevoke, "M2"}, {fileLoad2, "M2 M1 rwx\nM2 -M rwx\n"},
+		{fileLoad2, "M1 M2 r"},
+		{fileLoad2, "M8 M9 r"},
+		{fileLoad, fmt.Sprintf("%-23s %-23s %-5s", "M1", "M2", "r----")},
+		{fileChange, "M1 M2 - x"},
+		{fileRevoke, "M2"},
+		{fileLoad2, "M2 M1 rwx\nM2 -M rwx\n"},
 	} {
 		other(t, x.file, x.text)
 		r := step(fmt.Sprintf("%q to %s", x.text, x.file), 1+min(1, len(differences(t, kernel, mine))), min(1, len(differences(t, kernel, mine))),

@@ -151,8 +151,11 @@ func (fs *modelFS) used(name string) {
 	}
 }
 
-// watchRules tells of the other processes, those of [Model.Open] among them.
+// watchRules tells of the other processes, those of [Model.Open] among them. Only root may watch.
 func (fs *modelFS) watchRules() (watch, error) {
+	if !fs.caller.Root {
+		return nil, unix.EPERM
+	}
 	w := &modelWatch{fs: fs}
 	w.quiet()
 	return w, nil
