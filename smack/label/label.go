@@ -57,7 +57,7 @@ func (e *Error) Error() string {
 	c := e.Label[e.Offset]
 	head := fmt.Sprintf("label %s: %s cannot stand in a label; ", Quote(e.Label), ByteName(c))
 	switch {
-	case IsSpace(c):
+	case isSpace(c):
 		return head + "the kernel would split the label there"
 	case e.Offset == 0:
 		return head + "the kernel refuses it"
@@ -98,8 +98,8 @@ func may(c byte) bool {
 	return c > ' ' && c <= '~' && c != '/' && c != '"' && c != '\'' && c != '\\'
 }
 
-// IsSpace is isspace of the kernel's ctype.h, which follows Latin-1.
-func IsSpace(c byte) bool { return c == ' ' || c >= '\t' && c <= '\r' || c == 0xa0 }
+// isSpace is isspace of the kernel's ctype.h, which follows Latin-1.
+func isSpace(c byte) bool { return c == ' ' || c >= '\t' && c <= '\r' || c == 0xa0 }
 
 // ByteName shows a byte in a message so that no terminal is confused by it.
 func ByteName(c byte) string {
