@@ -62,7 +62,7 @@ func (s *Service) Needs(user bool) []Need {
 		add("PIDFile", f, filepath.Dir(f), profile.FSMakeReg|profile.FSWriteFile|profile.FSRemoveFile)
 	}
 	for _, key := range []string{"LoadCredential", "LoadCredentialEncrypted", "SetCredential", "SetCredentialEncrypted"} {
-		if v := s.Get(key); v != "" {
+		if s.sets(key) {
 			dir := "/run/credentials"
 			if user {
 				dir = filepath.Join(os.Getenv("XDG_RUNTIME_DIR"), "credentials")
@@ -168,4 +168,23 @@ func (s *Service) Search() string {
 		return strings.Join(search, ":")
 	}
 	return "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+}
+
+// sets tells that a setting has a value. systemctl show prints "[unprintable]" for lists of pairs, empty ones too (systemd
+// 252), so the unit's files say it then; where they cannot be read, it has one.
+func (s *Service) sets(key string) bool {
+	if v := s.Get(key); v != "[unprintable]" {
+		return v != ""
+	}
+	settings, err := readFiles(s.Unit)
+	if err != nil {
+		return true
+	}
+	set := false
+	for _, one := range settings {
+		if one.Section == "Service" && one.Key == key {
+			set = one.Value != "" // an empty one takes back those before it
+		}
+	}
+	return set
 }
