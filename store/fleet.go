@@ -146,6 +146,32 @@ func nextFleetState(old, st *apiv1.FleetState) (*apiv1.FleetState, error) {
 	return next, nil
 }
 
+// witnessed is the key among FleetState.accepted of a channel that this host has looked at as a controller: it need not
+// follow it, and the agent's own is written before it is acted on. No name of a channel has a slash.
+func witnessed(fleet, channel string) string { return fleet + "/controller/" + channel }
+
+// FleetWitnessed is the highest sequence number that this host knows of a channel, as a node and as a controller.
+func (s *Store) FleetWitnessed(fleet, channel string) (seq uint64, err error) {
+	st, err := s.FleetState()
+	return max(st.GetAccepted()[fleet+"/"+channel].GetSeq(), st.GetAccepted()[witnessed(fleet, channel)].GetSeq()), err
+}
+
+// WitnessFleet keeps a verified pointer's number and digest that this host has seen as a controller; a lower number than
+// the one kept changes nothing.
+func (s *Store) WitnessFleet(ctx context.Context, fleet, channel string, seq uint64, id string) error {
+	return s.update(ctx, func(t *wtx) error {
+		st, err := fleetState(t.tx)
+		if err != nil || st.GetAccepted()[witnessed(fleet, channel)].GetSeq() >= seq {
+			return err
+		}
+		if st.Accepted == nil {
+			st.Accepted = make(map[string]*apiv1.FleetAccepted)
+		}
+		st.Accepted[witnessed(fleet, channel)] = &apiv1.FleetAccepted{Seq: seq, PointerId: id}
+		return t.putMessage(t.bucket(bucketKeyFleet), keyFleetState, st)
+	})
+}
+
 // LeaveFleet makes the documents of the bundle in force this host's own, as they are. What was accepted of channels is
 // remembered.
 func (s *Store) LeaveFleet(ctx context.Context, a Actor) error {

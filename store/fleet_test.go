@@ -308,3 +308,40 @@ func TestCheckFindsFleetDamage(t *testing.T) {
 		t.Errorf("problems %q, %v", problems, err)
 	}
 }
+
+// TestWitness: what a host has seen of channels as a controller outlives it, is no state of the channel that it follows, and
+// does not fall.
+func TestWitness(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "policyd.db")
+	s := openAt(t, path, Options{})
+	mustActivate(t, s, 4, "a", nil, policy("web", "one"))
+	for _, seq := range []uint64{7, 5, 7} {
+		if err := s.WitnessFleet(t.Context(), "prod", "stable", seq, digestOf(fmt.Sprint(seq))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.WitnessFleet(t.Context(), "prod", "edge", 3, digestOf("edge")); err != nil {
+		t.Fatal(err)
+	}
+	mustActivate(t, s, 5, "b", nil, policy("web", "two")) // the agent may be behind
+	if err := s.LeaveFleet(t.Context(), node); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = openAt(t, path, Options{})
+	mustActivate(t, s, 6, "c", nil, policy("web", "two"))
+	for _, c := range []struct {
+		fleet, channel string
+		want           uint64
+	}{{"prod", "stable", 7}, {"prod", "edge", 3}, {"prod", "lab", 0}, {"test", "stable", 0}} {
+		if got, err := s.FleetWitnessed(c.fleet, c.channel); err != nil || got != c.want {
+			t.Errorf("%s of %s: %d %v, want %d", c.channel, c.fleet, got, err, c.want)
+		}
+	}
+	mustActivate(t, s, 9, "d", nil, policy("web", "three"))
+	if got, err := s.FleetWitnessed("prod", "stable"); err != nil || got != 9 {
+		t.Errorf("the agent's own: %d %v", got, err)
+	}
+}

@@ -98,6 +98,20 @@ func startFleet(c *config.Fleet, p fleetParts) (stop func(), err error) {
 	}, nil
 }
 
+// witness keeps what this host has seen of channels in its store.
+type witness struct {
+	store *store.Store
+	fleet string
+}
+
+func (w witness) Seen(channel string) (uint64, error) {
+	return w.store.FleetWitnessed(w.fleet, channel)
+}
+
+func (w witness) Note(ctx context.Context, channel string, p *fleet.Pointer) error {
+	return w.store.WitnessFleet(ctx, w.fleet, channel, p.Seq, p.ID())
+}
+
 // signers reads the rollout key, again whenever it is needed: it may be replaced.
 func signers(c *config.Fleet) ([]note.Signer, error) {
 	path, err := config.File(c.RolloutKey)
@@ -122,6 +136,7 @@ func controlFleet(ctx context.Context, c *config.Fleet, node string, trust fleet
 	controller.Run(ctx, controller.Config{
 		Member: controller.Member{Store: s, Trust: trust, Name: node, Now: time.Now, Signers: func() ([]note.Signer, error) { return signers(c) }},
 		Log:    p.log,
+		Memory: witness{p.store, c.Name},
 		Decided: func(channel string, d controller.Decision) {
 			if d.Action != controller.Halt {
 				return // the controller has logged it

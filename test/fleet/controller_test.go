@@ -284,3 +284,87 @@ func TestRefresh(t *testing.T) {
 		return err
 	})
 }
+
+// memory is what a host remembers of channels.
+type memory struct {
+	mu   sync.Mutex
+	seqs map[string]uint64
+}
+
+func (m *memory) Seen(channel string) (uint64, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.seqs[channel], nil
+}
+
+func (m *memory) Note(_ context.Context, channel string, p *fleet.Pointer) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.seqs == nil {
+		m.seqs = map[string]uint64{}
+	}
+	m.seqs[channel] = p.Seq
+	return nil
+}
+
+// Somebody with all rights in etcd and no key puts an old pointer back, of a bundle that was rolled back, takes away what
+// nodes have said and unseats the leader. No controller, neither the same one after a start nor another candidate, leads it
+// on: its signatures would make nodes take it.
+func TestControllerIsNoOracle(t *testing.T) {
+	t.Parallel()
+	_, p := setUp(t)
+	good, bad := p.publish(webPolicy("web", "/srv/good")), p.publish(webPolicy("web", "/"))
+	n := startNode(t, p, "n1")
+	var said decisions
+	var memories [2]memory
+	run := func(i int) (stop func()) {
+		ctx, cancel := context.WithCancel(context.Background())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			controller.Run(ctx, controller.Config{
+				Member: p.member(fmt.Sprint("c", i)), Interval: 20 * time.Millisecond, SessionTTL: 2 * time.Second, Memory: &memories[i],
+				Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Decided: said.add,
+			})
+		}()
+		stop = func() {
+			cancel()
+			<-ended
+		}
+		t.Cleanup(stop)
+		return stop
+	}
+	first := run(0)
+	second := run(1)
+	old := p.sign(p.staged(bad, good, 0, 100, 2500, 5000, 7500, fleet.Full))
+	p.rollOut(good)
+	n.becomes(fleet.Loaded, good)
+	for i := range memories {
+		within(t, 10*time.Second, func() error {
+			seq, _ := memories[i].Seen("stable")
+			return equal("the number kept", seq, p.seq)
+		})
+	}
+	first()
+	second()
+	ctx, l := t.Context(), p.store.Layout
+	for _, prefix := range []string{l.Nodes(), l.Control()} {
+		if _, err := p.store.Client.Delete(ctx, prefix, clientv3.WithPrefix()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.put("stable", old)
+	run(1)
+	run(0)
+	within(t, 10*time.Second, func() error { return p.elected(l.Leader()) })
+	stays(t, 2*time.Second, func() error {
+		ptr, _, err := p.now()
+		if err == nil && ptr.Seq != 1 {
+			err = fmt.Errorf("a controller has signed sequence %d of the old bundle at %s", ptr.Seq, fleet.PercentText(ptr.Rollout.Percent))
+		}
+		if s := n.agent.Status(); s.GetLoadedDigest() != good {
+			err = errors.Join(err, fmt.Errorf("%v", s))
+		}
+		return err
+	})
+}

@@ -12,6 +12,7 @@ import (
 	"go.etcd.io/etcd/client/v3/concurrency"
 
 	"policyd.dev/policyd/internal/errs"
+	"policyd.dev/policyd/internal/fleet"
 	"policyd.dev/policyd/internal/fleet/kv"
 )
 
@@ -31,7 +32,66 @@ type Config struct {
 	// Leading is told when this one is elected, and when it no longer is. It may be nil.
 	Leading func(bool)
 
+	// Memory outlives the process. It may be nil: then this run's own is all there is.
+	Memory Memory
+
 	highest map[string]uint64 // sequence number seen of each channel
+}
+
+// Memory is the highest sequence number of each channel's verified pointers that
+// this host has ever seen. A controller signs what follows on what it reads: whoever
+// can write to etcd, with no key at all, could show an old pointer to one that has
+// just begun and have it led past what nodes have had.
+type Memory interface {
+	Seen(channel string) (seq uint64, err error)
+	Note(ctx context.Context, channel string, p *fleet.Pointer) error
+}
+
+// saw takes a verified pointer as the newest one; errs.ErrOlderSequence when it is not.
+func (c *Config) saw(ctx context.Context, p *fleet.Pointer) error {
+	highest := c.highest[p.Channel]
+	if c.Memory != nil {
+		seq, err := c.Memory.Seen(p.Channel)
+		if err != nil {
+			return err
+		}
+		highest = max(highest, seq)
+	}
+	if p.Seq < highest {
+		return fmt.Errorf("%w: sequence %d, after %d: was etcd restored from a backup? A person's rollout takes a number above both (--seq)", errs.ErrOlderSequence, p.Seq, highest)
+	}
+	if c.Memory != nil && p.Seq > highest {
+		if err := c.Memory.Note(ctx, p.Channel, p); err != nil {
+			return err
+		}
+	}
+	c.highest[p.Channel] = p.Seq
+	return nil
+}
+
+// witness looks at the pointers of all channels from time to time, so that this
+// host knows what it would follow on when it is elected.
+func (c *Config) witness(ctx context.Context) {
+	for {
+		names, err := c.Store.Channels(ctx)
+		for _, name := range names {
+			ch, err := c.read(ctx, name)
+			if err == nil {
+				err = c.saw(ctx, ch.pointer)
+			}
+			if err != nil && ctx.Err() == nil {
+				c.Log.Debug("fleet controller: not elected, looks at a channel", "channel", name, "error", err)
+			}
+		}
+		if err != nil && ctx.Err() == nil {
+			c.Log.Debug("fleet controller: not elected, looks at channels", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(6 * c.Interval):
+		}
+	}
 }
 
 // Run stands for election and, when elected, takes every channel of the fleet
@@ -83,7 +143,16 @@ func (c *Config) stand(ctx context.Context) error {
 		}
 	}()
 	election := concurrency.NewElection(session, c.Store.Layout.Leader())
-	if err := election.Campaign(ctx, c.Name); err != nil {
+	watching, watched := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		c.witness(watching)
+	}()
+	err = election.Campaign(ctx, c.Name)
+	watched()
+	<-ended
+	if err != nil {
 		if err = kv.Error(err); errors.Is(err, errs.ErrNotAllowed) {
 			return fmt.Errorf("campaign: %w; `policyctl fleet enroll NODE --controller` lets this node carry rollouts on", err)
 		}
@@ -157,17 +226,19 @@ func (c *Config) one(ctx context.Context, name string, lead clientv3.Cmp) (Decis
 	if err != nil {
 		return Decision{}, err
 	}
-	if ch.pointer.Seq < c.highest[name] {
-		return Decision{}, fmt.Errorf("%w: sequence %d, after %d: was etcd restored from a backup?", errs.ErrOlderSequence, ch.pointer.Seq, c.highest[name])
+	if err := c.saw(ctx, ch.pointer); err != nil {
+		return Decision{}, err
 	}
-	c.highest[name] = ch.pointer.Seq
 	d, progress, err := c.step(ctx, ch)
 	if err != nil {
 		return d, err
 	}
 	switch d.Action {
 	case Advance, Refresh:
-		_, err = c.move(ctx, ch, d, progress, lead)
+		var next *fleet.Pointer
+		if next, err = c.move(ctx, ch, d, progress, lead); err == nil {
+			err = c.saw(ctx, next)
+		}
 		if errors.Is(err, errs.ErrVersionMismatch) || errors.Is(err, errs.ErrHalted) {
 			return Decision{Action: Wait, Why: "somebody else was faster"}, nil
 		}
