@@ -52,14 +52,21 @@ type Client struct {
 }
 
 // Dial prepares a client for a unix socket given as unix:///path, unix:path or
-// an absolute path; "" is the default of paths.Target.
+// a path; "" is the default of paths.Target.
 func Dial(target string) (*Client, error) {
 	if target == "" {
 		target = paths.Target()
 	}
-	socket := strings.TrimPrefix(strings.TrimPrefix(target, "unix:"), "//")
+	socket, isURL := strings.CutPrefix(target, "unix:")
+	socket = strings.TrimPrefix(socket, "//")
+	if !isURL && strings.Contains(socket, "/") && !strings.Contains(socket, ":") {
+		var err error
+		if socket, err = filepath.Abs(socket); err != nil {
+			return nil, err
+		}
+	}
 	if !filepath.IsAbs(socket) {
-		return nil, Usage(fmt.Errorf("address %q: want unix:///path or an absolute path", target))
+		return nil, Usage(fmt.Errorf("address %q: want unix:///path or a path (./NAME for one without folders)", target))
 	}
 	c := &Client{socket: socket}
 	conn, err := grpc.NewClient("passthrough:///policyd",

@@ -32,10 +32,31 @@ func TestDialTargets(t *testing.T) {
 		}
 		c.Close()
 	}
-	for _, target := range []string{"tcp://localhost:1", "relative.sock", "unix://relative"} {
+	for _, target := range []string{"tcp://localhost:1", "relative.sock", "unix://relative", "unix:./relative", "localhost:1/x"} {
 		if _, err := cli.Dial(target); cli.ExitCode(err) != cli.ExitUsage {
 			t.Errorf("%s: %v", target, err)
 		}
+	}
+}
+
+// A path with a folder in it may be a relative one.
+func TestDialRelative(t *testing.T) {
+	t.Chdir(t.TempDir())
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for target, want := range map[string]string{"./p.sock": here + "/p.sock", "run/p.sock": here + "/run/p.sock", "/x/p.sock": "/x/p.sock"} {
+		c, err := cli.Dial(target)
+		if err != nil {
+			t.Errorf("%s: %v", target, err)
+			continue
+		}
+		_, err = c.Admin.Status(t.Context(), &apiv1.StatusRequest{})
+		if err == nil || !strings.Contains(err.Error(), "not reachable at "+want+":") {
+			t.Errorf("%s: %v", target, err)
+		}
+		c.Close()
 	}
 }
 
