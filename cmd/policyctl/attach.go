@@ -174,7 +174,7 @@ func (a *app) planAttach(ctx context.Context, o *attachFlags, name, ref string, 
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := m.SameCommands(ctx, p, s, o.all); err != nil {
+	if err := m.SameCommands(ctx, p, s, o.all, o.runtime); err != nil {
 		return nil, nil, err
 	}
 	c, err := a.fetch(ctx, ref, set, asWritten, true)

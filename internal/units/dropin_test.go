@@ -167,8 +167,12 @@ func TestAttachable(t *testing.T) {
 }
 
 func TestEffective(t *testing.T) {
-	const text = "[Service]\nExecStart=\nExecStart=-/l unit --unit x\nExecStart=/l unit --unit x\n"
-	ours := "ExecStart={ path=/l ; argv[]=/l unit --unit x --program /bin/x -- /bin/x ; ignore_errors=no }\n"
+	const line = `/l unit --unit "a\\x2db" --profile "/p %%$$ c" --program /bin/x -- /bin/x` + "\n"
+	const text = "[Service]\nExecStart=\nExecStart=-" + line + "ExecStart=" + line
+	of := func(unit, file string) string {
+		return "ExecStart={ path=/l ; argv[]=/l unit --unit " + unit + " --profile " + file + " --program /bin/x -- /bin/x ; ignore_errors=no }\n"
+	}
+	ours := of(`a\x2db`, "/p %$ c")
 	for name, tc := range map[string]struct {
 		show string
 		ok   bool
@@ -177,7 +181,11 @@ func TestEffective(t *testing.T) {
 		"one":       {ours, false},
 		"none":      {"", false},
 		"another's": {ours + "ExecStart={ path=/bin/x ; argv[]=/bin/x }\n", false},
-		"added":     {ours + ours + "ExecStart={ path=/bin/x ; argv[]=/bin/x }\n", false},
+		// A template's, which comes before that of an instance in /run.
+		"another unit's":     {ours + of("a@", "/p %$ c"), false},
+		"another profile":    {ours + of(`a\x2db`, "/q"), false},
+		"printed in escapes": {ours + of(`a\\x2db`, "/p %$ c"), true}, // as of systemd 254
+		"added":              {ours + ours + "ExecStart={ path=/bin/x ; argv[]=/bin/x }\n", false},
 	} {
 		if err := service(t, "x.service", "", tc.show).Effective(text); (err == nil) != tc.ok || err != nil && !errors.Is(err, ErrNotEffective) {
 			t.Errorf("%s: %v", name, err)

@@ -13,9 +13,9 @@ import (
 // SameCommands holds that the instances of a template start what the template says. One
 // with a file or drop-in that says otherwise would run another program than before, or
 // its own one unconfined, by which of the files is read last; all says that it is about
-// more than ExecStart=. An instance with a policy of its own is not asked. Errors wrap
-// errs.ErrInvalid.
-func (m *Manager) SameCommands(ctx context.Context, p *Place, s *Service, all bool) error {
+// more than ExecStart=. An instance that has a policy of its own must keep that; runtime
+// tells where the template's drop-in is to be. Errors wrap errs.ErrInvalid.
+func (m *Manager) SameCommands(ctx context.Context, p *Place, s *Service, all, runtime bool) error {
 	if !IsTemplate(s.Name) {
 		return nil
 	}
@@ -24,7 +24,14 @@ func (m *Manager) SameCommands(ctx context.Context, p *Place, s *Service, all bo
 		return err
 	}
 	for _, name := range names {
-		if own, err := p.Find(name); err != nil || own != nil {
+		own, err := p.Find(name)
+		switch {
+		case err != nil:
+			return err
+		case own != nil && own.Runtime && !runtime:
+			// systemd reads one drop-in of a name, and that in /etc first.
+			return fmt.Errorf("%s: %w: its instance %s has a policy of its own until the next boot, whose place this one would take: attach the instance without --runtime, or detach it, before", s.Name, errs.ErrInvalid, name)
+		case own != nil:
 			continue
 		}
 		u, err := m.Show(ctx, name)

@@ -121,7 +121,7 @@ func (u *Unit) Effective(text string) error {
 	}
 	lines := u.Lines("ExecStart")
 	for i, l := range lines {
-		if i < len(want) && strings.HasPrefix(l, "{ path="+want[i].Program+" ; argv[]="+want[i].Program+" unit --unit ") {
+		if i < len(want) && want[i].launches(l) {
 			continue
 		}
 		return fmt.Errorf("%w: systemd would start %s: a drop-in that is read later sets ExecStart= (they are read in this order: %s)", ErrNotEffective, l, strings.Join(u.List("DropInPaths"), ", "))
@@ -130,6 +130,19 @@ func (u *Unit) Effective(text string) error {
 		return fmt.Errorf("%w: systemd has %d commands of %d (the journal says why)", ErrNotEffective, len(lines), len(want))
 	}
 	return nil
+}
+
+// launches tells that a line of systemctl show is this launcher, for the same unit and
+// profile: a template's drop-in may have the last word on an instance that has its own.
+func (c *Command) launches(line string) bool {
+	words := unquoteList(c.Rest)
+	words = words[:min(len(words), 5)] // unit --unit NAME --profile FILE
+	start := strings.ReplaceAll(c.Program+" "+strings.Join(words, " ")+" ", "%%", "%")
+	if c.expands() {
+		start = strings.ReplaceAll(start, "$$", "$")
+	}
+	head := "{ path=" + c.Program + " ; argv[]="
+	return strings.HasPrefix(line, head+start) || strings.HasPrefix(line, head+strings.ReplaceAll(start, `\`, `\\`))
 }
 
 // ErrNotEffective: a drop-in is there, but systemd starts something else.

@@ -245,6 +245,12 @@ rm /etc/systemd/system/forking.service.d/50.conf
 step stale.back policyctl attach forking.service svc
 for p in svc tight; do { policyctl attach other.service $p >/run/at-once.$p 2>&1; echo $? >/run/at-once.$p.exit; } & done; wait
 step atonce sh -c 'sort /run/at-once.*.exit; policyctl detach -q other.service'
+# The template's drop-in, in /etc, comes before the instance's in /run.
+step shadowed policyctl attach inst@run.service tight --runtime
+step shadowed.left ls /run/systemd/system/inst@run.service.d
+mkdir -p /run/systemd/system/inst@run.service.d; cp /etc/systemd/system/inst@.service.d/zz-policyd.conf /run/systemd/system/inst@run.service.d
+step shadowing policyctl attach inst@.service svc
+rm -r /run/systemd/system/inst@run.service.d
 # A policy that is deleted: the last profile holds.
 sed 's/name: svc/name: deleted/' /opt/svc.yaml >/opt/deleted.yaml; policyctl -q apply -f /opt/deleted.yaml >/dev/null
 policyctl -q attach inst@deleted.service deleted >/dev/null 2>&1; policyctl -q delete deleted --expect 1 >/dev/null
@@ -460,6 +466,9 @@ func (b *booted) refusals() {
 	b.step("stale.holds", 0, "-- /opt/forking new")
 	b.step("stale.back", 0)
 	b.prints("atonce", "0\n1\n")
+	b.step("shadowed", 1, "the drop-in does not hold", "--unit inst@.service")
+	b.step("shadowed.left", 2)
+	b.step("shadowing", 1, "its instance inst@run.service has a policy of its own until the next boot")
 	b.step("deleted", 0)
 	b.step("deleted.units", 0, "inst@deleted.service  deleted  deleted@1", "active, deleted: LandlockPolicy/deleted", "!rpc error")
 	b.step("again", 0, "notify.service is attached to svc")
