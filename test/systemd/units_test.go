@@ -85,7 +85,16 @@ func TestDaemon(t *testing.T) {
 	b.step("restart.detached", 0, "running")
 	b.prints("restart.detached.alive", "alive\n")
 	b.prints("restart.cgroup", b.Steps["restart.cgroup.before"].Stdout)
-	b.step("restart.attached", 125) // its streams were of the policyd that stopped
+	b.step("restart.attached", 7) // its own status
+	b.prints("restart.attached.out", "begin\none two\n")
+	b.step("restart.attached.says", 0, "policyd restarts, sandbox", "goes on")
+	b.step("restart.much", 0)
+	b.step("restart.much.same", 0)
+	b.step("restart.unseen", 0, "last words")
+	b.prints("restart.store", "0\n") // nothing is left with systemd
+	b.step("stop.attached", 125)     // a stop is one
+	b.step("stop.stays", 3, "inactive")
+	b.step("stop.journal", 0, "!hung up, it")
 
 	b.step("watchdog", 0)
 	b.prints("watchdog.result", "1\n")
@@ -127,6 +136,7 @@ func TestDaemon(t *testing.T) {
 	b.step("user.run", 0, "Uid:\t1000")
 	b.step("user.text", 0, "1 sandbox; Landlock ABI 11")
 	b.step("user.restart", 0)
+	b.step("user.attached", 9)
 	b.step("user.alive", 0, "running")
 	b.step("user.system", 0, "uid:1000, roles: user")
 
@@ -134,6 +144,7 @@ func TestDaemon(t *testing.T) {
 	b.prints("own.user", "policyd\n")
 	b.step("own.caps", 0, "CapAmb:\t0000000000000000", "NoNewPrivs:\t0")
 	b.step("own.child", 0, "CapEff:\t0000000000000000", "CapPrm:\t0000000000000000", "CapAmb:\t0000000000000000", "Uid:\t990")
+	b.step("own.attached", 9)
 	b.step("own.other", 125, "cannot start sandboxes as uid")
 	b.step("own.smack", 0)
 	b.prints("own.exposure", "Overall exposure level for policyd.service: "+exposure["own user"]+"\n")
@@ -192,19 +203,49 @@ systemctl reload policyd.service || echo reload
 step reload.mended.text status_text
 
 step restart.cgroup.before cat /proc/$pid/cgroup
-policyctl run sleep -- /bin/sleep 1000 >/run/attached 2>&1 &
+mkfifo /run/keys /run/more
+exec 8<>/run/keys 9<>/run/more
+policyctl run sleep -- /bin/sh -c 'echo begin; read a; read b; echo "$a $b"; exit 7' </run/keys >/run/attached 2>/run/attached.err 8<&- 9<&- &
 attached=$!
-wait_for says "2 sandboxes"
+dd if=/dev/urandom of=/run/much bs=64k count=400 2>/dev/null
+(sleep 1; cat /run/much) | policyctl run sleep -- /bin/cat >/run/much.back 2>/dev/null &
+much=$!
+policyctl run --rm sleep -- /bin/sh -c 'read a; echo last words' </run/more >/run/unseen 2>/dev/null 8<&- 9<&- &
+unseen=$!
+wait_for says "4 sandboxes"
+echo one >&8
+sleep 1
 systemctl restart policyd.service || echo restart
+echo two >&8
+systemctl restart policyd.service || echo restart
+echo >&9
 rm /run/load
 step restart.attached wait $attached
-step restart.attached.says cat /run/attached
+step restart.attached.out cat /run/attached
+step restart.attached.says cat /run/attached.err
+step restart.much wait $much
+step restart.much.same cmp /run/much /run/much.back
+wait $unseen
+step restart.unseen cat /run/unseen
+step restart.store systemctl show -P NFileDescriptorStore policyd.service
+exec 8<&- 9<&-
+rm /run/much /run/much.back
 wait
 step load.calls sh -c '[ $(cat /run/refused.*.calls | wc -l) -gt 10 ]'
 step load.refused sh -c 'cat /run/refused.? 2>/dev/null || :'
 step restart.detached policyctl ps
 step restart.detached.alive sh -c "kill -0 $pid && echo alive"
 step restart.cgroup cat /proc/$pid/cgroup
+
+# A stop ends what is attached, and no client starts policyd again.
+policyctl run sleep -- /bin/sleep 1000 >/run/attached 2>&1 &
+attached=$!
+wait_for says "2 sandboxes"
+systemctl stop policyd.service 2>/dev/null # that the socket is there
+step stop.attached wait $attached
+step stop.stays systemctl is-active policyd.service
+step stop.journal log_of policyd.service
+policyctl status >/dev/null
 
 # Stuck.
 was=$(main_pid)
@@ -267,7 +308,17 @@ step user.status alice policyctl --user status
 alice policyctl -q apply -f /opt/sleep.yaml >/dev/null || echo apply
 step user.run alice policyctl run sleep -- /bin/cat /proc/self/status
 alice policyctl run --detach sleep -- /bin/sleep 1000 >/dev/null || echo run
+mkfifo /run/alice
+exec 8<>/run/alice
+alice policyctl run sleep -- /bin/sh -c 'echo begin; read a; exit 9' </run/alice >/run/alice.out 2>&1 8<&- &
+attached=$!
+wait_for grep -q begin /run/alice.out
 step user.restart alice systemctl --user restart policyd.service
+echo >&8
+step user.attached wait $attached
+exec 8<&-
+one_left() { alice systemctl --user show -P StatusText policyd.service | grep -q '^[^;]*; 1 sandbox'; }
+wait_for one_left
 step user.alive alice policyctl ps
 step user.text alice systemctl --user show -P StatusText policyd.service
 chmod 666 /run/policyd/policyd.sock
@@ -286,6 +337,15 @@ step own.user sh -c 'ps -o user= -p $(systemctl show -P MainPID policyd.service)
 step own.caps cat /proc/$(main_pid)/status
 as_policyd() { setpriv --reuid 990 --regid 990 --clear-groups policyctl --system "$@"; }
 step own.child as_policyd run sleep -- /bin/cat /proc/self/status
+mkfifo /run/own
+exec 8<>/run/own
+as_policyd run sleep -- /bin/sh -c 'echo begin; read a; exit 9' </run/own >/run/own.out 2>&1 8<&- &
+attached=$!
+wait_for grep -q begin /run/own.out
+systemctl restart policyd.service || echo restart
+echo >&8
+step own.attached wait $attached
+exec 8<&-
 step own.other as_policyd run -u alice sleep -- /bin/true
 step own.smack sh -c 'setpriv --reuid 990 --regid 990 --clear-groups policyctl --system smack status'
 step own.exposure exposure policyd.service
