@@ -27,9 +27,19 @@ func newGet(a *app) *cobra.Command {
 		Short: "List policies, fragments, Smack policies and Bindings, or show one",
 		Example: "  policyctl get policies -l team=edge -o wide\n" +
 			"  policyctl get policy web@stable -o yaml\n" +
+			"  policyctl get policy/web\n" +
 			"  policyctl get fragment std/base",
-		Args: unknownCommand,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		Args: func(cmd *cobra.Command, args []string) error {
+			if one, _ := kindAndRef(cmd, args); one != nil {
+				return nil
+			}
+			return unknownCommand(cmd, args)
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if one, ref := kindAndRef(cmd, args); one != nil {
+				one.SetContext(cmd.Context())
+				return one.RunE(one, []string{ref})
+			}
 			return cli.Usage(fmt.Errorf("say what to get: %s REF", strings.Join(kinds, ", ")))
 		},
 	}
@@ -38,6 +48,25 @@ func newGet(a *app) *cobra.Command {
 	}
 	cmd.AddCommand(newGetUnits(a))
 	return cmd
+}
+
+// kindAndRef is the command that shows KIND/REF, as -o name and answers write it, and REF; nil for anything else.
+func kindAndRef(get *cobra.Command, args []string) (one *cobra.Command, ref string) {
+	if len(args) != 1 {
+		return nil, ""
+	}
+	word, ref, _ := strings.Cut(args[0], "/")
+	for _, k := range storedKinds {
+		if k.word != word || ref == "" {
+			continue
+		}
+		for _, c := range get.Commands() {
+			if c.Name() == word {
+				return c, ref
+			}
+		}
+	}
+	return nil, ""
 }
 
 func (a *app) getOne(kind, word, short, example string) *cobra.Command {
