@@ -37,6 +37,39 @@ func (f *fleetApp) published(ctx context.Context, digest string) (*bundle, error
 	return openBundle(ctx, raw, t, f.Name, digest)
 }
 
+// signed reads what the content keys have signed of a bundle, and nothing of the bundle itself.
+func (f *fleetApp) signed(ctx context.Context, digest string) (*fleet.Manifest, error) {
+	t, err := f.trust()
+	if err != nil {
+		return nil, err
+	}
+	raw, err := f.stored.Blob(ctx, digest)
+	if err != nil {
+		return nil, err
+	}
+	b, err := fleet.DecodeBlob(raw)
+	if err != nil {
+		return nil, err
+	}
+	m, err := fleet.OpenManifest(b.Manifest, t, f.Name)
+	if err == nil && m.Bundle != digest {
+		err = fmt.Errorf("%w: the manifest is of bundle %s", errs.ErrTampered, bundleName(m.Bundle))
+	}
+	return m, err
+}
+
+// deliverable refuses a bundle that nodes would refuse. One by reference whose place does not answer here is none of these:
+// a file:// is the nodes', and a server that is away must not keep a fleet from going back to what its nodes have kept.
+func (f *fleetApp) deliverable(ctx context.Context, digest string) error {
+	_, err := f.published(ctx, digest)
+	if !errors.As(err, new(*fetch.AwayError)) {
+		return err
+	}
+	f.note("bundle %s is signed, and its bytes cannot be looked at from here (%v): nodes that do not have it yet fetch it themselves", bundleName(digest), err)
+	_, err = f.signed(ctx, digest)
+	return err
+}
+
 // openBundle opens a blob. digest is "" when any bundle will do.
 func openBundle(ctx context.Context, raw []byte, t fleet.Trust, name, digest string) (*bundle, error) {
 	b := &bundle{raw: raw}

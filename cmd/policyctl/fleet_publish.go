@@ -141,11 +141,11 @@ func (f *fleetApp) publish(ctx context.Context, form cli.Format, args []string, 
 	}
 	defer cancel()
 	if p, _, err := f.current(ctx, channel); err == nil {
-		now, err := f.published(ctx, p.Digest)
+		now, err := f.signed(ctx, p.Digest)
 		if err != nil {
 			return fmt.Errorf("what channel %s runs: %w", channel, err)
 		}
-		res.Changes = changesBetween(now.manifest.Docs, b.manifest.Docs)
+		res.Changes = changesBetween(now.Docs, b.manifest.Docs)
 	} else if !notFound(err) {
 		return err
 	} else {
@@ -155,7 +155,7 @@ func (f *fleetApp) publish(ctx context.Context, form cli.Format, args []string, 
 		res.Published, err = f.stored.PutBlob(ctx, b.manifest.Bundle, stored)
 		if errors.Is(err, errs.ErrExists) {
 			// The same documents, published before by somebody, at another time.
-			if _, err = f.published(ctx, b.manifest.Bundle); err != nil {
+			if err = f.deliverable(ctx, b.manifest.Bundle); err != nil {
 				return fmt.Errorf("bundle %s is there already and is not good: %w", bundleName(b.manifest.Bundle), err)
 			}
 		}

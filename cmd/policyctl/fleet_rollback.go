@@ -51,7 +51,7 @@ func newFleetRollback(f *fleetApp) *cobra.Command {
 			if p.Digest == "" {
 				return fmt.Errorf("channel %s: %w: no bundle before this one; --to names one", channel, errs.ErrNotFound)
 			}
-			if _, err := f.published(ctx, p.Digest); err != nil {
+			if err := f.deliverable(ctx, p.Digest); err != nil {
 				return err
 			}
 			p.Prev = p.Digest

@@ -158,7 +158,7 @@ func (f *fleetApp) rollout(ctx context.Context, channel string, o *rolloutOption
 	if p.Digest, err = f.findDigest(ctx, o.to); err != nil {
 		return err
 	}
-	if _, err := f.published(ctx, p.Digest); err != nil { // what nodes would refuse is not rolled out
+	if err := f.deliverable(ctx, p.Digest); err != nil { // what nodes would refuse is not rolled out
 		return err
 	}
 	if now != nil {
@@ -264,7 +264,7 @@ func (f *fleetApp) putSigned(ctx context.Context, channel, file string, now *fle
 	if err := p.Expired(time.Now()); err != nil {
 		return err
 	}
-	if _, err := f.published(ctx, p.Digest); err != nil {
+	if err := f.deliverable(ctx, p.Digest); err != nil {
 		return err
 	}
 	return f.put(ctx, p, signed, rev, pastHold)

@@ -82,8 +82,8 @@ func BenchmarkRest(b *testing.B) {
 	}
 }
 
-// BenchmarkReturn is etcd that was away for ten seconds: from its start to the last node's status under a new lease or the
-// old one, with a request of that node answered.
+// BenchmarkReturn is etcd that was away for ten seconds: from its start to the last Loaded of the bundle that was published
+// as soon as it answered.
 func BenchmarkReturn(b *testing.B) {
 	const nodes = 500
 	c := newScene(b, shape{nodes: nodes})

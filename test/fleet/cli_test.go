@@ -259,4 +259,12 @@ func TestLargeBundleByReference(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.want(1, "changed after it was signed", "verify", digest)
+	// Its place is not there from here any more: another bundle can be published and rolled out, and this one again.
+	if err := os.Remove(filepath.Join(c.dir, "big.bundle")); err != nil {
+		t.Fatal(err)
+	}
+	c.write("small.yaml", webPolicy("web", "/srv/two"))
+	small := c.want(0, "", "publish", "stable", "-f", "small.yaml", "-o", "name")
+	c.want(0, "sequence 2", "rollout", "stable", "--to", small, "--stages", "100", "--replace")
+	c.want(0, "nodes that do not have it yet fetch it themselves", "rollback", "stable", "--to", digest)
 }

@@ -94,9 +94,21 @@ func TestCommandsWithoutEtcd(t *testing.T) {
 	c.want(0, "has begun", "init", "--name", fleetName, "--endpoints", e.url())
 	digest := c.want(0, "", "publish", "stable", "-f", "web.yaml", "-o", "name")
 	commands := [][]string{
-		{"enroll", "n1"}, {"nodes"}, {"status"}, {"publish", "stable", "-f", "web.yaml"}, {"rollout", "stable", "--to", digest, "--stages", "50,100"},
-		{"pause", "stable"}, {"resume", "stable"}, {"halt", "--all"}, {"resume", "--all"}, {"advance", "stable", "--force"},
-		{"diff", "stable", "n1"}, {"verify", digest}, {"rollback", "stable", "--to", digest}, {"watch", "stable"}, {"status", "--watch"},
+		{"enroll", "n1"},
+		{"nodes"},
+		{"status"},
+		{"publish", "stable", "-f", "web.yaml"},
+		{"rollout", "stable", "--to", digest, "--stages", "50,100"},
+		{"pause", "stable"},
+		{"resume", "stable"},
+		{"halt", "--all"},
+		{"resume", "--all"},
+		{"advance", "stable", "--force"},
+		{"diff", "stable", "n1"},
+		{"verify", digest},
+		{"rollback", "stable", "--to", digest},
+		{"watch", "stable"},
+		{"status", "--watch"},
 		{"enroll", "n1", "--remove"},
 	}
 	e.kill()

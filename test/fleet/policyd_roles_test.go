@@ -61,8 +61,11 @@ func TestPolicydOfRoles(t *testing.T) {
 	d := nodes["n1"]
 	apply := func(text string) (string, error) { return d.ctl("apply", "-f", writeFile(t, "own.yaml", []byte(text))) }
 	for _, args := range [][]string{
-		{"apply", "-f", writeFile(t, "own.yaml", []byte(webPolicy("web", "/")))}, {"delete", "policy/web", "--expect", "1"},
-		{"delete", "policy/db", "--expect", "1"}, {"rollback", "web", "--to", "1"}, {"tag", "web@1", "mine"},
+		{"apply", "-f", writeFile(t, "own.yaml", []byte(webPolicy("web", "/")))},
+		{"delete", "policy/web", "--expect", "1"},
+		{"delete", "policy/db", "--expect", "1"},
+		{"rollback", "web", "--to", "1"},
+		{"tag", "web@1", "mine"},
 	} {
 		if out, err := d.ctl(args...); err == nil || !strings.Contains(out, "fleet") {
 			t.Errorf("%v: %v\n%s", args, err, out)

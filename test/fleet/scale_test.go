@@ -81,7 +81,7 @@ func newScene(t testing.TB, s shape) *scene {
 		}
 	}
 	c.arrivals = c.p.arrivals()
-	c.publish(true)
+	c.publish(false)
 	c.nodes = startCrowd(t, c.p, config)
 	c.arrivals.loaded(time.Now(), s.nodes, c.digest)
 	time.Sleep(2 * time.Second) // what is left of the start
