@@ -71,6 +71,14 @@ func TestEtcdKilled(t *testing.T) {
 		e.start()
 		within(t, 15*time.Second, func() error { return p.says("web-1", fleet.Loaded, first) })
 	}
+	// For long: ten times the longest pause of this agent, and half an hour on its clock.
+	e.kill()
+	stays(t, 3*time.Second, func() error {
+		n.skew.Add(int64(10 * time.Second))
+		return n.is(fleet.Loaded, first)
+	})
+	e.start()
+	within(t, 15*time.Second, func() error { return p.says("web-1", fleet.Loaded, first) })
 	second := p.publish(webPolicy("web", "/srv/two"))
 	p.rollOut(second)
 	n.becomes(fleet.Loaded, second)
