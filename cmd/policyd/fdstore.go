@@ -85,6 +85,7 @@ func (s *fdStore) put(id string, h sandbox.Handed) error {
 		err = s.notify.barrier()
 	}
 	if err != nil {
+		s.free = 0 // the next ones would wait as long
 		return errors.Join(err, s.remove(names))
 	}
 	s.free -= len(h)

@@ -321,6 +321,49 @@ func TestClientDoesNotComeBack(t *testing.T) {
 	})
 }
 
+// TestNobodyTakesTheRest: the output of a program that has ended goes into logs, too, when its client does not come back.
+func TestNobodyTakesTheRest(t *testing.T) {
+	r := newRestarting(t, "supervisor")
+	r.cfg.AttachWait = 50 * time.Millisecond
+	dir := t.TempDir()
+	a, o, finished := attach(t, r.m, shell(t, dir, `echo begin; read x; echo bye; exit 9`))
+	id := a.Sandbox().GetId()
+	o.await(t, "begin")
+	r.stop()
+	wantRestart(t, finished)
+	if _, err := r.k.kept[id][handedStdout].Stat(); err != nil {
+		t.Fatal(err)
+	}
+	a.Close()
+	for name, f := range r.k.kept[id] {
+		if name == handedStdin {
+			f.Close() // it ends before the next policyd is there
+			delete(r.k.kept[id], name)
+			r.k.kept[id][handedState].Close()
+			state, err := memory(handedLink{Version: 1, Input: input{Closed: true}, Output: [2]handedTail{{Read: 6, Sent: 6}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.k.kept[id][handedState] = state
+		}
+	}
+	time.Sleep(50 * time.Millisecond)
+	r.start()
+	eventually(t, "its last words are in its logs", func() bool {
+		sb, err := r.m.Get(id)
+		if err != nil || !sb.GetOutputKept() {
+			return false
+		}
+		out, _ := logText(t, r.m, id)
+		return out == "bye\n"
+	})
+	eventually(t, "nobody looks at the logs any more", func() bool {
+		r.m.logs.mu.Lock()
+		defer r.m.logs.mu.Unlock()
+		return r.m.logs.boxes[id] == nil && r.m.logs.ended[id].bytes == 4
+	})
+}
+
 // TestHandOverRefused: who has no claim to streams gets none, and what cannot be handed over is hung up.
 func TestHandOverRefused(t *testing.T) {
 	r := newRestarting(t, "supervisor")

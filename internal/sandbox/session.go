@@ -188,6 +188,7 @@ func (a *Attached) carryToLogs(logs *stdio) {
 	close(a.pumped)
 	select {
 	case <-a.b.done:
+		a.m.logs.endedBox(a.b.id) // it may have ended before it had logs
 		a.cut()
 	case <-a.suspended:
 	case <-a.m.life.Done():

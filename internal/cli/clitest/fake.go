@@ -24,6 +24,7 @@ type Fake struct {
 	OnStatus func(context.Context, *apiv1.StatusRequest) (*apiv1.StatusResponse, error)
 	OnSignal func(context.Context, *apiv1.SignalRequest) (*apiv1.SignalResponse, error)
 	OnRun    func(grpc.BidiStreamingServer[apiv1.RunRequest, apiv1.RunResponse]) error
+	OnAttach func(grpc.BidiStreamingServer[apiv1.AttachRequest, apiv1.AttachResponse]) error
 	OnBackup func(*apiv1.BackupRequest, grpc.ServerStreamingServer[apiv1.BackupResponse]) error
 	OnUsage  func(context.Context, *apiv1.UsageRequest) (*apiv1.UsageResponse, error)
 
@@ -99,6 +100,14 @@ func (f *Fake) Run(s grpc.BidiStreamingServer[apiv1.RunRequest, apiv1.RunRespons
 		return f.UnimplementedSandboxServiceServer.Run(s)
 	}
 	return f.OnRun(s)
+}
+
+// Attach implements SandboxService.
+func (f *Fake) Attach(s grpc.BidiStreamingServer[apiv1.AttachRequest, apiv1.AttachResponse]) error {
+	if f.OnAttach == nil {
+		return f.UnimplementedSandboxServiceServer.Attach(s)
+	}
+	return f.OnAttach(s)
 }
 
 // Usage implements SandboxService.
