@@ -15,7 +15,8 @@ func newLogs(a *app) *cobra.Command {
 		Use:   "logs ID",
 		Short: "Show the kept output of a detached sandbox",
 		Long: "logs writes what the sandbox wrote to its standard output and error to those of policyctl, byte\n" +
-			"for byte. ID may be a unique beginning of one. When older output was dropped, it says how much.",
+			"for byte. ID may be a unique beginning of one. When older output was dropped, it says how much.\n" +
+			"An attached sandbox has logs once its client did not come back after a restart of policyd.",
 		Example:           "  policyctl logs 3f9a -f\n  policyctl logs 3f9a --tail 20",
 		Args:              exactly("ID"),
 		ValidArgsFunction: a.completeSandboxes(true),

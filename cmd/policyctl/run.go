@@ -49,6 +49,9 @@ func newRun(a *app) *cobra.Command {
 			"without --tty a second ^C within 3 seconds ends every process of the sandbox, a third leaves at\n" +
 			"once. When nobody reads the output any more, the program gets SIGPIPE. When policyctl goes away or\n" +
 			"--timeout passes (exit code 124), it gets SIGHUP and is ended soon after.\n\n" +
+			"A restart of policyd by systemd does not end the program: run says so, waits up to a minute for the next\n" +
+			"policyd and goes on where it was. Should it not come back to the program, output goes into the\n" +
+			"sandbox's logs from then on and input ends.\n\n" +
 			"--smack-label L gives the program a Smack label instead of the policy's process.smackLabel; --smack-pool\n" +
 			"PREFIX the first of PREFIX-1, PREFIX-2, ... that no sandbox alive has, since the kernel never frees a\n" +
 			"label. Both take the role operator, or a role whose sandboxLabels name the label.\n\n" +
