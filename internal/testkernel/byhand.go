@@ -55,8 +55,8 @@ func (s *System) ByHand(ctx context.Context) error {
 	}
 	root.Folders[harnessDir] = share
 	// The harness's script would power it off; the journal is for journalctl.
-	root.Files["/etc/systemd/system/testkernel-script.service"] = fmt.Sprintf(shellUnit, term)
-	root.Files["/etc/systemd/journald.conf.d/testkernel.conf"] = "[Journal]\nStorage=volatile\nRateLimitBurst=0\nAudit=no\n"
+	root.Files["/etc/systemd/system/testkernel-script.service"] = fmt.Appendf(nil, shellUnit, term)
+	root.Files["/etc/systemd/journald.conf.d/testkernel.conf"] = []byte("[Journal]\nStorage=volatile\nRateLimitBurst=0\nAudit=no\n")
 	cmd, err := machine{kernel: k, memoryMiB: s.MemoryMiB, dir: dir}.command(s.job(in, root), "fd:0")
 	if err != nil {
 		return err

@@ -28,7 +28,7 @@ type job struct {
 
 // rootJob is the root of a [System].
 type rootJob struct {
-	Files   map[string]string // path in the guest: content
+	Files   map[string][]byte // path in the guest: content; bytes, since JSON's strings are UTF-8 alone
 	Links   map[string]string // path in the guest: target
 	Folders map[string]string // path in the guest: folder of the host
 	Overlay bool              // /usr can be written to

@@ -34,7 +34,7 @@ import (
 type System struct {
 	Kernel    string            // UML61 or UML73
 	MemoryMiB int               // 0 means 512
-	Files     map[string]string // path: content; executable when it starts with "#!"
+	Files     map[string]string // path: content, also a binary's; executable when it starts with "#!"
 	Folders   map[string]string // path: folder of the host
 	Links     map[string]string // path: what the symlink says
 	Overlay   bool              // /usr can be written to, as an installation does; the host's stays as it is
@@ -153,9 +153,17 @@ func (s *System) job(in inside, root *rootJob) job {
 
 // root is the root of the guest but for the folder of the harness.
 func (s *System) root(in inside, script Script) (*rootJob, error) {
+	cache, err := os.ReadFile("/etc/ld.so.cache")
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
 	r := &rootJob{
 		Folders: map[string]string{},
-		Files: map[string]string{
+		Files:   map[string][]byte{},
+		Links:   map[string]string{"/etc/os-release": "../usr/lib/os-release", "/etc/mtab": "/proc/self/mounts"},
+	}
+	for _, files := range []map[string]string{
+		{
 			"/etc/passwd":        "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n",
 			"/etc/group":         "root:x:0:\nadm:x:4:\nsystemd-journal:x:101:\nnogroup:x:65534:\n",
 			"/etc/nsswitch.conf": "passwd: files\ngroup: files\n",
@@ -171,20 +179,18 @@ func (s *System) root(in inside, script Script) (*rootJob, error) {
 				"[Service]\nType=oneshot\nTimeoutStartSec=infinity\nEnvironment=HOME=/root\nExecStart=/bin/sh " + harnessFiles + "/supervise\n",
 			harnessFiles + "/supervise": fmt.Sprintf(superviseScript, in.marker(markExit)),
 			harnessFiles + "/script":    stepFunction + script.Text,
-		},
-		Links: map[string]string{"/etc/os-release": "../usr/lib/os-release", "/etc/mtab": "/proc/self/mounts"},
+			"/etc/ld.so.cache":          string(cache),
+		}, s.Files,
+	} {
+		for path, text := range files {
+			r.Files[path] = []byte(text)
+		}
 	}
 	r.Overlay = s.Overlay
 	maps.Copy(r.Folders, s.Folders)
-	cache, err := os.ReadFile("/etc/ld.so.cache")
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, err
-	}
-	r.Files["/etc/ld.so.cache"] = string(cache)
 	for unit := range defaultUnits() {
 		r.Links[filepath.Join("/etc/systemd/system", unit)] = "/dev/null"
 	}
-	maps.Copy(r.Files, s.Files)
 	maps.Copy(r.Links, s.Links)
 	return r, nil
 }

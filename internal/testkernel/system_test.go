@@ -3,7 +3,9 @@ package testkernel
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,11 +23,13 @@ func TestSystem(t *testing.T) {
 	RequireSystemd(t, UML73)
 	var console bytes.Buffer
 	kept := t.TempDir()
+	binary := "\x7fELF\x00\xff\xfe\xc3\x28\xed\xa0\x80 no text at all\n"
 	s := &System{
 		Kernel: UML73,
 		Files: map[string]string{
 			"/etc/systemd/system/beside.service": unit("/opt/beside", ""),
 			"/opt/beside":                        "#!/bin/sh\necho said by the unit\necho made >>/srv/kept/beside\n",
+			"/opt/binary":                        binary,
 		},
 		Folders: map[string]string{"/srv/kept": kept},
 		Start:   []string{"beside.service"},
@@ -41,6 +45,7 @@ func TestSystem(t *testing.T) {
 			step rules test -e /sys/fs/smackfs/load2
 			step usr touch /usr/x
 			step etc ls /etc/shadow
+			step binary sha256sum /opt/binary
 			echo the end
 			exit 7`})
 		if err != nil {
@@ -51,7 +56,7 @@ func TestSystem(t *testing.T) {
 		}
 		for name, want := range map[string]Step{
 			"one": {Stdout: "systemd\n"}, "two": {Stderr: "wrong\n", Exit: 3}, "kept": {Stdout: made},
-			"failed": {}, "rules": {},
+			"failed": {}, "rules": {}, "binary": {Stdout: fmt.Sprintf("%x  /opt/binary\n", sha256.Sum256([]byte(binary)))},
 		} {
 			if got := b.Steps[name]; got != want {
 				t.Errorf("step %s: %v\nwant %v", name, got, want)

@@ -1,6 +1,7 @@
 package testkernel
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"maps"
@@ -83,10 +84,10 @@ func layRoot(root string, r *rootJob) error {
 			return err
 		}
 		mode := os.FileMode(0o644)
-		if strings.HasPrefix(text, "#!") {
+		if bytes.HasPrefix(text, []byte("#!")) {
 			mode = 0o755
 		}
-		if err := os.WriteFile(at, []byte(text), mode); err != nil {
+		if err := os.WriteFile(at, text, mode); err != nil {
 			return err
 		}
 	}
