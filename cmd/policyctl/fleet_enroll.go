@@ -86,6 +86,10 @@ func newFleetEnroll(f *fleetApp) *cobra.Command {
 				return nil
 			}
 			old, err := f.stored.Spec(ctx, node)
+			if errors.Is(err, errs.ErrInvalid) || errors.Is(err, errs.ErrTooLarge) {
+				f.note("what was kept of node %s cannot be read and is replaced: %v", node, err)
+				old, err = nil, nil
+			}
 			if err != nil {
 				return err
 			}

@@ -273,11 +273,11 @@ func (f *fleetApp) nodeDiff(ctx context.Context, channel, name string) (*nodeDif
 			if digest == "" {
 				continue
 			}
-			b, err := f.published(ctx, digest)
+			m, err := f.signed(ctx, digest)
 			if err != nil {
 				return nil, err
 			}
-			entries[i] = b.manifest.Docs
+			entries[i] = m.Docs
 		}
 		d.Changes = changesBetween(entries[0], entries[1])
 		return d, nil

@@ -71,6 +71,11 @@ func TestHostileValues(t *testing.T) {
 	for name, value := range hostileValues() {
 		put(l.Halt("stable"), value)
 		put(l.Channel("stable"), string(next))
+		n.stop()
+		n.start() // what it reads is what it is told of
+		if ch, err := p.store.Channel(ctx, "stable"); err != nil || len(ch.Holds()) != 1 {
+			t.Errorf("%s: a person sees %+v %v", name, ch, err)
+		}
 		within(t, 10*time.Second, func() error {
 			if err := n.is(fleet.Halted, first); err != nil {
 				return fmt.Errorf("%s: %w", name, err)
@@ -251,4 +256,56 @@ func TestChannelsOfTheNode(t *testing.T) {
 	}
 	follow("stable")
 	n.becomes(fleet.Loaded, first)
+}
+
+// TestUnreadableNode: a node whose records somebody has spoilt is shown, by people's commands too, and can be enrolled again.
+func TestUnreadableNode(t *testing.T) {
+	t.Parallel()
+	e := startEtcd(t)
+	c := newCtl(t)
+	c.want(0, "has begun", "init", "--name", fleetName, "--endpoints", e.url(), "--without-rbac")
+	c.want(0, "enrolled", "enroll", "n1")
+	digest := c.want(0, "", "publish", "stable", "-f", "web.yaml", "-o", "name")
+	c.want(0, "sequence 1", "rollout", "stable", "--to", digest, "--stages", "100")
+	client, l := e.dial(t, nil), fleet.Layout{Fleet: fleetName}
+	put := func(key, value string) {
+		t.Helper()
+		if _, err := client.Put(t.Context(), key, value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(l.Nodes()+"a/b/c", "{}")
+	put(l.Nodes()+"\x1b[2J/spec", `{"channel":"stable"}`)
+	put(l.Event("stable"), strings.Repeat("[", 100_000))
+	put(l.Channel("\x1b[2J"), "x")
+	put(l.Blobs()+"\x1b[2J", "x")
+	values := hostileValues()
+	for _, name := range []string{"empty", "binary", "types", "a name"} {
+		value := values[name]
+		for _, key := range []string{l.Spec("n1"), l.Status("n1"), l.Last("n1")} {
+			put(key, value)
+		}
+		out := c.want(0, "Failed", "status")
+		if strings.Contains(out, "\x1b") || !strings.Contains(out, "n1") {
+			t.Errorf("%s: %q", name, out)
+		}
+		c.want(0, "n1", "nodes")
+		c.want(0, "n1", "enroll", "n1", "--channel", "stable")
+		c.want(0, "cannot be read", "status")
+		if _, err := client.Delete(t.Context(), l.Status("n1")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.want(0, "", "publish", "stable", "-f", "web.yaml")
+	c.want(2, "not found", "diff", "stable", "n2")
+	c.want(2, "at least four", "rollout", "stable", "--to", "sha256:0")
+	status := `{"node":"n1","state":"Loaded","channel":"stable","message":"\u001b[2Jx","kernel":"\u001b]0;x\u0007","version":"\u202e","desired_seq":18446744073709551615,"loaded_digest":"../../x","overrides":["\u001b[1m"],"running":{"\u001b":-5}}`
+	put(l.Status("n1"), status)
+	for _, args := range [][]string{{"status"}, {"status", "-o", "wide"}, {"nodes", "-o", "wide"}, {"status", "-o", "json"}, {"diff", "stable", "n1"}} {
+		if out, errOut, _ := c.run(args...); strings.ContainsAny(out+errOut, "\x1b\x07") {
+			t.Errorf("%v: %q", args, out+errOut)
+		}
+	}
+	// It cannot use up the numbers.
+	c.want(0, "sequence 2", "rollback", "stable", "--to", digest)
 }

@@ -205,7 +205,7 @@ func (a *Agent) snapshotOf(ctx context.Context, client *clientv3.Client, channel
 	v := view{synced: true, channel: channel, holds: map[string][]byte{}, clusterID: r.Header.ClusterId, revision: r.Header.Revision, connected: true, syncedAt: a.cfg.Now()}
 	for _, part := range r.Responses {
 		for _, kv := range part.GetResponseRange().GetKvs() {
-			a.put(&v, string(kv.Key), kv.Value)
+			a.put(&v, string(kv.Key), append([]byte{}, kv.Value...)) // not nil: a hold without a word holds, too
 		}
 	}
 	v.channel = a.channelOf(v.spec)

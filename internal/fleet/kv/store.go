@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -79,7 +80,7 @@ func (s *Store) Channel(ctx context.Context, name string) (*Channel, error) {
 	}
 	value := func(i int) []byte {
 		if kvs := res.Responses[i].GetResponseRange().Kvs; len(kvs) > 0 {
-			return kvs[0].Value
+			return there(kvs[0])
 		}
 		return nil
 	}
@@ -89,6 +90,9 @@ func (s *Store) Channel(ctx context.Context, name string) (*Channel, error) {
 	}
 	return c, nil
 }
+
+// there is the value of a key that is there, never nil: an empty hold holds, too.
+func there(kv *mvccpb.KeyValue) []byte { return append([]byte{}, kv.Value...) }
 
 // readHold reads a Hold. One that cannot be read holds too: its presence is what counts.
 func readHold(raw []byte) *fleet.Hold {
@@ -102,28 +106,31 @@ func readHold(raw []byte) *fleet.Hold {
 	return h
 }
 
-// Channels are the names of all channels that have a pointer, sorted.
+// Channels are the names of all channels that have a pointer, sorted. A key that
+// is no channel's name is nobody's.
 func (s *Store) Channels(ctx context.Context) ([]string, error) {
-	return s.names(ctx, s.Layout.Channels())
+	return s.names(ctx, s.Layout.Channels(), fleet.ValidName)
 }
 
 // Bundles are the digests of all bundles published, sorted.
 func (s *Store) Bundles(ctx context.Context) ([]string, error) {
-	names, err := s.names(ctx, s.Layout.Blobs())
+	names, err := s.names(ctx, s.Layout.Blobs(), func(hex string) error { return fleet.ValidDigest("sha256:" + hex) })
 	for i, n := range names {
 		names[i] = "sha256:" + n
 	}
 	return names, err
 }
 
-func (s *Store) names(ctx context.Context, prefix string) ([]string, error) {
+func (s *Store) names(ctx context.Context, prefix string, valid func(string) error) ([]string, error) {
 	res, err := s.Client.Get(ctx, prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly())
 	if err != nil {
 		return nil, Error(err)
 	}
 	var names []string
 	for _, kv := range res.Kvs {
-		names = append(names, strings.TrimPrefix(string(kv.Key), prefix))
+		if name := strings.TrimPrefix(string(kv.Key), prefix); valid(name) == nil {
+			names = append(names, name)
+		}
 	}
 	slices.Sort(names)
 	return names, nil
@@ -135,7 +142,7 @@ const nodesPage = 10_000
 
 // Nodes are all enrolled nodes, those of one channel when it is not "", sorted
 // by name, as of one revision. A node without a Spec is not enrolled and is left
-// out.
+// out; one whose Spec cannot be read is Failed, and of no channel.
 func (s *Store) Nodes(ctx context.Context, channel string) ([]fleet.Node, error) {
 	type records struct{ spec, status, last []byte }
 	byName := map[string]*records{}
@@ -157,11 +164,11 @@ func (s *Store) Nodes(ctx context.Context, channel string) ([]fleet.Node, error)
 			}
 			switch what {
 			case "spec":
-				r.spec = kv.Value
+				r.spec = there(kv)
 			case "status":
-				r.status = kv.Value
+				r.status = there(kv)
 			case "last":
-				r.last = kv.Value
+				r.last = there(kv)
 			}
 		}
 		if !res.More || len(res.Kvs) == 0 {
@@ -172,10 +179,18 @@ func (s *Store) Nodes(ctx context.Context, channel string) ([]fleet.Node, error)
 	var nodes []fleet.Node
 	for name, r := range byName {
 		n := fleet.Node{Name: name, Alive: r.status != nil}
-		if r.spec == nil || fleet.Unmarshal(r.spec, &n.Spec) != nil || channel != "" && n.Spec.Channel != channel {
+		if r.spec == nil {
 			continue
 		}
-		n.Status = readStatus(name, r.status, r.last)
+		if err := fleet.Unmarshal(r.spec, &n.Spec); err != nil {
+			n.Spec, n.Alive = fleet.Spec{}, false
+			n.Status = &fleet.Status{Node: name, State: fleet.Failed, Code: "INVALID", Message: "its spec cannot be read, so that it is of no channel: enroll it again"}
+		} else {
+			n.Status = readStatus(name, r.status, r.last)
+		}
+		if channel != "" && n.Spec.Channel != channel {
+			continue
+		}
 		nodes = append(nodes, n)
 	}
 	slices.SortFunc(nodes, func(x, y fleet.Node) int { return strings.Compare(x.Name, y.Name) })
