@@ -145,6 +145,7 @@ func TestSettings(t *testing.T) {
 		"launcher: " + dir + "\n":              "cannot be executed",
 		"launcher: " + dir + "/none\n":         "no such file",
 		"launcher: /etc/passwd\n":              "cannot be executed",
+		"launcher: /bin/sh\n":                  "/bin/sh is linked dynamically",
 		"select: annotations\nselect: again\n": "select",
 	} {
 		mode := os.FileMode(0o755)

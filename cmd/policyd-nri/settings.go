@@ -117,16 +117,5 @@ func (s *settings) complete() error {
 	if slices.Contains(s.ExceptNamespaces, "") {
 		return wrong("exceptNamespaces: there is no namespace without a name")
 	}
-	return executable(s.Launcher)
-}
-
-func executable(path string) error {
-	st, err := os.Stat(path)
-	if err != nil {
-		return fmt.Errorf("launcher: %w", err)
-	}
-	if !st.Mode().IsRegular() || st.Mode()&0o111 != 0o111 {
-		return fmt.Errorf("launcher: %s cannot be executed by everybody (mode %v)", path, st.Mode())
-	}
-	return nil
+	return containers.CheckLauncher(s.Launcher)
 }

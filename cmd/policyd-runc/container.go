@@ -57,7 +57,7 @@ func (s *settings) confineContainer(l *line, runtime string) error {
 		if err := containers.AllowLabel(p.SmackLabel); err != nil {
 			return fmt.Errorf("%s: %w", about(q, c), err)
 		}
-		if err := executable(s.Launcher); err != nil {
+		if err := containers.CheckLauncher(s.Launcher); err != nil {
 			return err
 		}
 		edited, err = c.Edited(oci.Edit{Launcher: s.Launcher, Profile: p.file, Digest: p.Digest, Version: p.Version, SmackLabel: p.SmackLabel})
@@ -124,17 +124,6 @@ func (s *settings) refuseRestore(l *line) error {
 		err = fmt.Errorf("%s: a restored container would not be confined; start it anew", about(q, c))
 	}
 	return err
-}
-
-func executable(path string) error {
-	st, err := os.Stat(path)
-	if err != nil {
-		return fmt.Errorf("launcher: %w", err)
-	}
-	if !st.Mode().IsRegular() || st.Mode()&0o111 != 0o111 {
-		return fmt.Errorf("launcher: %s cannot be executed by everybody (mode %v)", path, st.Mode())
-	}
-	return nil
 }
 
 func readText(path string) ([]byte, error) {

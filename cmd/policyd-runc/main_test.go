@@ -189,6 +189,7 @@ func TestContainers(t *testing.T) {
 		{"value missing", "", web, []string{"create", "id", "--bundle"}, false, "wants a value"},
 		{"said to be edited", "", web + `,"policyd.dev/applied":"sha256:00"`, []string{"run", "id"}, false, "only policyd-runc sets"},
 		{"launcher not executable", "launcher: /etc/passwd\n", web, []string{"run", "id"}, false, "cannot be executed"},
+		{"launcher linked dynamically", "launcher: /bin/sh\n", web, []string{"run", "id"}, false, "/bin/sh is linked dynamically"},
 	} {
 		h := newHost(t, "")
 		text := h.read("runc.yaml")

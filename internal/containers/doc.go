@@ -5,6 +5,7 @@
 //	folder.go   writing, reading, listing and removing records
 //	runtime.go  what the runtime itself keeps of a container: runc's state.json, crun's status
 //	process.go  whether a container lives
+//	launcher.go whether containers could start the launcher
 //	smack.go    the Smack label of a container, as far as it must be given from outside
 //
 // A record says what was asked for; what a container is, the runtime knows. A create that failed because its name was
