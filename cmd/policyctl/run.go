@@ -50,8 +50,8 @@ func newRun(a *app) *cobra.Command {
 			"once. When nobody reads the output any more, the program gets SIGPIPE. When policyctl goes away or\n" +
 			"--timeout passes (exit code 124), it gets SIGHUP and is ended soon after.\n\n" +
 			"A restart of policyd by systemd does not end the program: run says so, waits up to a minute for the next\n" +
-			"policyd and goes on where it was. Should it not come back to the program, output goes into the\n" +
-			"sandbox's logs from then on and input ends.\n\n" +
+			"policyd and goes on where it was. When no run comes back, output goes into the sandbox's logs from\n" +
+			"then on and input ends.\n\n" +
 			"--smack-label L gives the program a Smack label instead of the policy's process.smackLabel; --smack-pool\n" +
 			"PREFIX the first of PREFIX-1, PREFIX-2, ... that no sandbox alive has, since the kernel never frees a\n" +
 			"label. Both take the role operator, or a role whose sandboxLabels name the label.\n\n" +
@@ -204,6 +204,9 @@ func (a *app) attach(ctx context.Context, spec *apiv1.SandboxSpec, tty, verbose 
 	}
 	// policyd has the deadline too, and may end the call a moment before the clock here does.
 	passed := errors.Is(ctx.Err(), context.DeadlineExceeded) || a.timeout > 0 && status.Code(err) == codes.DeadlineExceeded
+	if err != nil && id != "" && passed && at.Away() {
+		return &cli.Exit{Code: cli.ExitTimedOut, Err: fmt.Errorf("gave up after %v, while policyd restarts: sandbox %s goes on, end it with `policyctl kill %s`", a.timeout, id, id)}
+	}
 	if err != nil && id != "" && passed {
 		return &cli.Exit{Code: cli.ExitTimedOut, Err: fmt.Errorf("gave up after %v: sandbox %s gets SIGHUP and is ended soon after", a.timeout, id)}
 	}

@@ -172,7 +172,10 @@ func (s *serviceManager) start() {
 	shell.Env = append(shell.Env, s.env...)
 	shell.Stdout, shell.Stderr = p.out, p.out
 	p.cmd = shell
-	if err := p.cmd.Start(); err != nil {
+	s.mu.Lock() // it uses what listen closes afterwards
+	err := p.cmd.Start()
+	s.mu.Unlock()
+	if err != nil {
 		s.t.Fatal(err)
 	}
 	go func() {

@@ -44,6 +44,7 @@ type Attached struct {
 	recv     link               // of this moment; the receiver's
 	received [2]uint64          // of stdout and stderr, bytes; the receiver's
 	leave    context.CancelFunc // ends a link of Attach; the receiver's
+	away     bool               // policyd is; the receiver's
 
 	send   sync.Mutex
 	link   link       // nil when it ended and the next one is not there; with send

@@ -96,6 +96,7 @@ func (a *Attached) comeBack(ctx context.Context, cause error) error {
 	if id == "" || !may || ctx.Err() != nil {
 		return a.lost(cause)
 	}
+	a.away = true
 	if planned {
 		a.Notice("policyd restarts, sandbox %s goes on", id)
 	}
@@ -123,6 +124,9 @@ func (a *Attached) comeBack(ctx context.Context, cause error) error {
 		}
 	}
 }
+
+// Away tells after Run whether it ended while policyd was restarted: the sandbox goes on.
+func (a *Attached) Away() bool { return a.away }
 
 // reach asks policyd once for the streams.
 func (a *Attached) reach(ctx context.Context, id string, deadline time.Time) (link, *apiv1.AttachReady, error) {
@@ -161,7 +165,7 @@ func attach(ctx context.Context, c *Client, start *apiv1.AttachStart) (*apiv1.At
 
 // goOn makes the new link the one that is used, and sends what the program has not got.
 func (a *Attached) goOn(ctx context.Context, next link, ready *apiv1.AttachReady) error {
-	a.recv = next
+	a.recv, a.away = next, false
 	a.send.Lock()
 	defer a.send.Unlock()
 	if at := ready.GetStdinOffset(); at > a.in.end || a.in.end-at > uint64(len(a.in.data)) {

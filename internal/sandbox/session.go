@@ -180,7 +180,9 @@ func (a *Attached) carryToLogs(logs *stdio) {
 		return nil
 	})
 	for range n {
-		<-result
+		if err := <-result; err != nil && !errors.Is(err, errs.ErrRestart) && !errors.Is(err, errCut) {
+			a.m.cfg.Log.Error("output of a sandbox could not be read", "sandbox", a.b.id, "error", err)
+		}
 	}
 	if a.isSuspended() {
 		return
