@@ -78,19 +78,7 @@ func startFleet(c *config.Fleet, p fleetParts) (stop func(), err error) {
 	var running sync.WaitGroup
 	running.Go(func() { a.Run(ctx) })
 	if c.Controller {
-		client, err := dialFleet(c, 0)
-		if err == nil {
-			_, err = signers(c)
-		}
-		if err != nil {
-			cancel()
-			running.Wait()
-			return nil, fmt.Errorf("fleet.controller: %w", err)
-		}
-		running.Go(func() {
-			defer client.Close()
-			controlFleet(ctx, c, node, trust, client, p)
-		})
+		running.Go(func() { controlWhenReady(ctx, c, node, trust, p) })
 	}
 	return func() {
 		cancel()
@@ -125,6 +113,34 @@ func signers(c *config.Fleet) ([]note.Signer, error) {
 	s, err := fleet.ReadSigner(place)
 	return []note.Signer{s}, err
 }
+
+// controlWhenReady waits until certificate and rollout key can be read. A host whose files are not as they should be goes on
+// with the policies that it has; it does not carry rollouts on, and says so.
+func controlWhenReady(ctx context.Context, c *config.Fleet, node string, trust fleet.Trust, p fleetParts) {
+	for told := ""; ; {
+		client, err := dialFleet(c, 0)
+		if err == nil {
+			if _, err = signers(c); err == nil {
+				defer client.Close()
+				controlFleet(ctx, c, node, trust, client, p)
+				return
+			}
+			client.Close()
+		}
+		if err.Error() != told {
+			told = err.Error()
+			p.log.Error("this host cannot carry rollouts on", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(readyPause):
+		}
+	}
+}
+
+// readyPause is between two looks whether the files of a controller can be read.
+const readyPause = 10 * time.Second
 
 // controlFleet carries rollouts on while this host is elected.
 func controlFleet(ctx context.Context, c *config.Fleet, node string, trust fleet.Trust, client *clientv3.Client, p fleetParts) {

@@ -1,6 +1,7 @@
 package fleettest
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -46,9 +47,21 @@ func TestPolicydOfRoles(t *testing.T) {
 	nodes := map[string]*daemon{}
 	for _, name := range []string{"n1", "n2"} {
 		d := daemonOf(c, a, name, c.want(0, "common name "+name, "enroll", name, "--controller"))
+		if name == "n2" { // its rollout key is not as it should be: it serves all the same, and looks again
+			if err := os.Truncate(filepath.Join(d.dir, "rollout-key"), 20); err != nil {
+				t.Fatal(err)
+			}
+		}
 		d.start()
 		nodes[name] = d
 	}
+	within(t, 10*time.Second, func() error {
+		if out := nodes["n2"].out.String(); !strings.Contains(out, "cannot carry rollouts on") {
+			return errors.New(out)
+		}
+		return nil
+	})
+	copyFile(t, filepath.Join(c.dir, fleetName, "rollout.key"), filepath.Join(nodes["n2"].dir, "rollout-key"))
 	c.write("web.yaml", webPolicy("web", "/srv/one")+"---\n"+webPolicy("db", "/srv/db"))
 	first := c.want(0, "", "publish", "stable", "-f", "web.yaml", "--local", "db", "-o", "name")
 	c.want(0, "50%", "rollout", "stable", "--to", first, "--stages", "50,100", "--soak", "0s", "--max-failed", "100%", "--min-loaded", "100")
