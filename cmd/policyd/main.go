@@ -71,7 +71,7 @@ Examples:
   policyctl status                               see whether it answers
 
 Signals: TERM and INT stop it, sandboxes that run detached go on; HUP reads the
-configuration again; USR2 says that the TERM after it is one of a restart, so that
+configuration again; WINCH says that the TERM after it is one of a restart, so that
 attached sandboxes go on, too, where systemd keeps their streams meanwhile.
 Exit codes: 0 stopped as asked, 1 failed, 2 wrong use, 78 wrong configuration.
 `

@@ -71,7 +71,7 @@ func newServiceManager(t *testing.T, env ...string) *serviceManager {
 		t.Fatal(err)
 	}
 	s.start()
-	policy := fmt.Sprintf(sleepPolicy+"        - {allow: [read], at: [%s]}\n        - {allow: [read, write], at: [/dev/null, /dev/tty, /dev/pts]}\n", s.dir)
+	policy := fmt.Sprintf(sleepPolicy+"        - {allow: [read], at: [%s]}\n        - {allow: [read, write], at: [/dev/null, /dev/tty, /dev/pts]}\n        - {allow: [read], at: [/proc]}\n", s.dir)
 	s.apply(policy)
 	return s
 }
@@ -200,7 +200,7 @@ func (s *serviceManager) start() {
 // stop is the first half of a restart.
 func (s *serviceManager) stop() {
 	s.t.Helper()
-	s.policy.signal(syscall.SIGUSR2)
+	s.policy.signal(syscall.SIGWINCH)
 	s.policy.signal(syscall.SIGTERM)
 	if code := s.policy.ended(); code != exitOK {
 		s.t.Fatalf("policyd ends with %d\n%s", code, s.policy.out)
@@ -355,6 +355,12 @@ func TestAttachedSurvivesRestart(t *testing.T) {
 	if n := s.keeps(); n != 0 {
 		t.Errorf("%d descriptors are still kept: nobody would see that they end", n)
 	}
+	// What policyd took back is not for other programs.
+	ls := s.run(&apiv1.SandboxSpec{Argv: []string{"ls", "/proc/self/fd"}}, nil, nil)
+	ls.ends(0)
+	if ls.out.String() != "0\n1\n2\n3\n" {
+		t.Errorf("a program has the descriptors %q", ls.out)
+	}
 	signalled.ends(6)
 	signalled.says("got usr1")
 	if kernelTellsExits() {
@@ -395,11 +401,11 @@ func TestAttachedEndsWithPolicyd(t *testing.T) {
 		env     string
 		signals []syscall.Signal
 	}{
-		"no store":      {"X=", []syscall.Signal{syscall.SIGUSR2, syscall.SIGTERM}},
-		"store of none": {"POLICYD_FDSTORE=0", []syscall.Signal{syscall.SIGUSR2, syscall.SIGTERM}},
-		"systemd's own": {"POLICYD_FDSTORE=100\x00FDSTORE=0", []syscall.Signal{syscall.SIGUSR2, syscall.SIGTERM}},
-		"no number":     {"POLICYD_FDSTORE=many", []syscall.Signal{syscall.SIGUSR2, syscall.SIGTERM}},
-		"too small":     {"POLICYD_FDSTORE=3", []syscall.Signal{syscall.SIGUSR2, syscall.SIGTERM}},
+		"no store":      {"X=", []syscall.Signal{syscall.SIGWINCH, syscall.SIGTERM}},
+		"store of none": {"POLICYD_FDSTORE=0", []syscall.Signal{syscall.SIGWINCH, syscall.SIGTERM}},
+		"systemd's own": {"POLICYD_FDSTORE=100\x00FDSTORE=0", []syscall.Signal{syscall.SIGWINCH, syscall.SIGTERM}},
+		"no number":     {"POLICYD_FDSTORE=many", []syscall.Signal{syscall.SIGWINCH, syscall.SIGTERM}},
+		"too small":     {"POLICYD_FDSTORE=3", []syscall.Signal{syscall.SIGWINCH, syscall.SIGTERM}},
 		"a stop":        {"POLICYD_FDSTORE=100", []syscall.Signal{syscall.SIGTERM}},
 		"killed":        {"POLICYD_FDSTORE=100", []syscall.Signal{syscall.SIGKILL}},
 	} {

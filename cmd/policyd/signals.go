@@ -32,7 +32,7 @@ func watchSignals() *signalWatch {
 	w := &signalWatch{stop: make(chan os.Signal, 2), reload: make(chan os.Signal, 1), restart: make(chan os.Signal, 1)}
 	signal.Notify(w.stop, syscall.SIGTERM, syscall.SIGINT)
 	signal.Notify(w.reload, syscall.SIGHUP)
-	signal.Notify(w.restart, syscall.SIGUSR2)
+	signal.Notify(w.restart, syscall.SIGWINCH) // a policyd that does not know it, during an upgrade, ignores it
 	return w
 }
 
@@ -123,7 +123,7 @@ func (d *daemon) run(signals *signalWatch, listeners []net.Listener) error {
 	}
 }
 
-// restartWindow is how soon after SIGUSR2 a stop must follow to be one of a restart.
+// restartWindow is how soon after SIGWINCH a stop must follow to be one of a restart.
 const restartWindow = time.Minute
 
 // lookAgain is how often a policyd that is not ready looks whether it is.
