@@ -50,18 +50,18 @@ func newGet(a *app) *cobra.Command {
 	return cmd
 }
 
-// kindAndRef is the command that shows KIND/REF, as -o name and answers write it, and REF; nil for anything else.
+// kindAndRef is the command that shows KIND/REF, as -o name, answers and events write it, and REF; nil for anything else.
 func kindAndRef(get *cobra.Command, args []string) (one *cobra.Command, ref string) {
 	if len(args) != 1 {
 		return nil, ""
 	}
 	word, ref, _ := strings.Cut(args[0], "/")
 	for _, k := range storedKinds {
-		if k.word != word || ref == "" {
+		if k.word != word && k.kind != word || ref == "" {
 			continue
 		}
 		for _, c := range get.Commands() {
-			if c.Name() == word {
+			if c.Name() == k.word {
 				return c, ref
 			}
 		}

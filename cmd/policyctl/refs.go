@@ -49,11 +49,14 @@ var words = func() map[string]string {
 }()
 
 // splitKind reads "policy/web@3", "fragment/std/base" or "smackpolicy/platform" or,
-// when there is no such word in front, takes a policy.
+// when there is no such word in front, takes a policy. The name of the kind, as
+// events and errors have it, is such a word too.
 func splitKind(ref string) (kind, rest string) {
 	for _, k := range storedKinds {
-		if r, ok := strings.CutPrefix(ref, k.word+"/"); ok {
-			return k.kind, r
+		for _, word := range []string{k.word, k.kind} {
+			if r, ok := strings.CutPrefix(ref, word+"/"); ok {
+				return k.kind, r
+			}
 		}
 	}
 	return storedKinds[0].kind, ref
