@@ -227,6 +227,10 @@ func testContainer(t *testing.T, h *host) {
 	if _, out := h.ctl("ps", "-o", "name"); out != "" {
 		t.Errorf("names for kill and rm: %s", out)
 	}
+	isContainer := " is a container, which its engine starts and ends: "
+	expect(1, []string{"kill", id}, id+isContainer+h.runtime+" --root "+h.dir+"/root kill "+id)
+	expect(1, []string{"logs", "container/" + id}, isContainer+"what called "+h.runtime)
+	expect(125, []string{"wait", id[:len(id)-2]}, isContainer)
 	if _, out := h.ctl("ps", "--sandboxes"); strings.Contains(out, id) {
 		t.Errorf("sandboxes alone: %s", out)
 	}

@@ -47,7 +47,7 @@ func newKill(a *app) *cobra.Command {
 			}
 			defer cancel()
 			_, err = c.Sandboxes.Signal(ctx, &apiv1.SignalRequest{Id: args[0], Signal: int32(sig), All: all})
-			return err
+			return notOfContainers(ctx, c, "kill", args[0], err)
 		},
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "end every process of the sandbox")

@@ -37,7 +37,7 @@ func newLogs(a *app) *cobra.Command {
 					return nil
 				}
 				if err != nil {
-					return a.ended(ctx, err)
+					return a.ended(ctx, notOfContainers(ctx, c, "logs", args[0], err))
 				}
 				switch d := m.GetData().(type) {
 				case *apiv1.LogsResponse_Dropped:

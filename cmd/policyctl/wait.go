@@ -32,7 +32,7 @@ func newWait(a *app) *cobra.Command {
 			defer cancel()
 			res, err := c.Sandboxes.Wait(ctx, &apiv1.WaitRequest{Id: args[0]})
 			if err != nil {
-				return a.ended(ctx, err)
+				return a.ended(ctx, notOfContainers(ctx, c, "wait", args[0], err))
 			}
 			if form != cli.Table {
 				if err := cli.WriteMessage(a.out, form, res.GetExit()); err != nil {
