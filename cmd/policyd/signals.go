@@ -99,6 +99,8 @@ func (d *daemon) run(signals *signalWatch, listeners []net.Listener) error {
 				d.restarts = time.Now().Add(restartWindow)
 			default:
 			}
+			// A connection to a socket that systemd holds would start policyd again.
+			cancel()
 			handOver := d.keeps && time.Now().Before(d.restarts)
 			d.log.Info("stopping; sandboxes that run detached go on", "signal", sig.String(), "deadline", d.deadline.String(), "attached_go_on", handOver)
 			d.tell("STOPPING=1", "STATUS=stopping")
