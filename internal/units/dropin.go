@@ -65,7 +65,7 @@ type draft struct {
 func Text(a Attachment, s *Service, f Files, runtime, user bool) (text string, notes []string, err error) {
 	d := &draft{a: a, s: s, f: f, runtime: runtime, user: user}
 	d.a.Source = s.Source(a.All)
-	for _, step := range []func() error{d.root, d.hidden, d.smack, d.filters} {
+	for _, step := range []func() error{d.root, d.hidden, d.smack, d.filters, d.identifier} {
 		if err := step(); err != nil {
 			return "", nil, fmt.Errorf("%s: %w", s.Name, err)
 		}
@@ -156,6 +156,9 @@ func (s *Service) Source(all bool) string {
 	}
 	for _, name := range []string{"RootDirectory", "RootImage", "RootDirectoryStartOnly", "IgnoreSIGPIPE", "ExecSearchPath"} {
 		b.WriteString(name + "=" + s.Get(name) + "\n")
+	}
+	if s.Identifier != "" {
+		b.WriteString("SyslogIdentifier=" + s.Identifier + "\n")
 	}
 	return sum(b.String())
 }

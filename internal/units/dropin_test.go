@@ -32,6 +32,7 @@ func service(t *testing.T, name, text, show string) *Service {
 			t.Fatal(err)
 		}
 	}
+	s.Identifier = lastOf(settings, "SyslogIdentifier")
 	return s
 }
 

@@ -19,6 +19,8 @@ type Service struct {
 	*Unit
 	Name     string               // its own name; a template's for a template
 	Commands map[string][]Command // by key
+	// Identifier is its own SyslogIdentifier=; "" for the name of each program. systemd shows that of the drop-in too.
+	Identifier string
 }
 
 // Load asks systemd for a service and reads its commands from its files. A service
@@ -48,6 +50,7 @@ func (m *Manager) Load(ctx context.Context, name string) (*Service, error) {
 			return nil, err
 		}
 	}
+	s.Identifier = lastOf(settings, "SyslogIdentifier")
 	if len(s.Commands["ExecStart"]) == 0 {
 		return nil, fmt.Errorf("%s: %w: it has no ExecStart=, so that there is nothing to confine", name, errs.ErrInvalid)
 	}

@@ -83,6 +83,8 @@ step inside cat /srv/root/out/it
 step inside.plus cat /srv/root/out/plus
 wait_for test -s /srv/out/private
 wait_for test -s /srv/out/dynamic
+told private.service 'said by private'
+step said journalctl -t private -t notified --no-pager -o short
 for n in forking notify dynamic private first third fourth; do out $n; done
 for n in second fifth sixth seventh; do step same.$n cmp /run/before.$n /srv/out/$n; done
 step print.fifth cat /srv/out/fifth
@@ -244,6 +246,7 @@ func (b *booted) attached() {
 	}
 	b.step("dynamic", 0, " opens")
 	b.step("private", 2)
+	b.step("said", 0, " private[", "]: said by private\n", " notified[", "]: said by notify\n")
 	b.step("inside", 0, "cat: /secret: Permission denied", "seen: /bin")
 	b.step("inside.plus", 0, "cat: /secret: Permission denied", "seen: /bin")
 	for _, n := range []string{"second", "fifth", "sixth", "seventh"} {

@@ -18,6 +18,7 @@ echo $! >/run/forking.pid
 `,
 	"/opt/notify": `#!/bin/sh
 /opt/probe notify
+echo said by notify
 systemd-notify --ready --status="pid $$"
 exec sleep 1000
 `,
@@ -40,6 +41,7 @@ exec sleep 1000
 `,
 	"/opt/private": `#!/bin/sh
 echo x >/tmp/private; /opt/probe private
+echo said by private
 exec sleep 1000
 `,
 	"/srv/root/opt/inside": `#!/bin/sh
@@ -49,7 +51,7 @@ exec sleep 1000
 	"/srv/root/out/x":                     "",
 	"/srv/root/usr/x":                     "",
 	"/etc/systemd/system/forking.service": "[Service]\nType=forking\nPIDFile=/run/forking.pid\nExecStart=/opt/forking\n",
-	"/etc/systemd/system/notify.service":  "[Service]\nType=notify\nNotifyAccess=all\nExecStart=/opt/notify\nExecReload=/opt/probe reload\n",
+	"/etc/systemd/system/notify.service":  "[Service]\nType=notify\nNotifyAccess=all\nSyslogIdentifier=notified\nExecStart=/opt/notify\nExecReload=/opt/probe reload\n",
 	"/etc/systemd/system/sock.socket":     "[Socket]\nListenStream=/run/sock\n",
 	"/etc/systemd/system/sock.service":    "[Service]\nUser=nobody\nExecStart=/opt/socket\n",
 	"/etc/systemd/system/dynamic.service": "[Service]\nDynamicUser=yes\nStateDirectory=dynamic\nSetCredential=key:opens\nProtectSystem=strict\nReadWritePaths=/srv/out\nExecStart=/opt/dynamic\n",
