@@ -41,7 +41,7 @@ type FleetState struct {
 	ClusterId uint64 `protobuf:"varint,9,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	Revision  int64  `protobuf:"varint,10,opt,name=revision,proto3" json:"revision,omitempty"`
 	// The newest pointer that was accepted of every channel ever followed, by "FLEET/CHANNEL": a host that comes back to a
-	// channel accepts no older one either.
+	// channel accepts no older one either. "FLEET/controller/CHANNEL" is what this host's controller has signed or seen signed.
 	Accepted map[string]*FleetAccepted `protobuf:"bytes,11,rep,name=accepted,proto3" json:"accepted,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Digest of the accepted pointer's text: two of one sequence number are a sign of a stolen key.
 	PointerId     string `protobuf:"bytes,12,opt,name=pointer_id,json=pointerId,proto3" json:"pointer_id,omitempty"`

@@ -948,7 +948,7 @@ var File_policyd_v1_profiles_proto protoreflect.FileDescriptor
 const file_policyd_v1_profiles_proto_rawDesc = "" +
 	"\n" +
 	"\x19policyd/v1/profiles.proto\x12\n" +
-	"policyd.v1\x1a\x17policyd/v1/policy.proto\x1a\x19policyd/v1/policies.proto\"\x9a\x02\n" +
+	"policyd.v1\x1a\x19policyd/v1/policies.proto\x1a\x17policyd/v1/policy.proto\"\x9a\x02\n" +
 	"\x11GetProfileRequest\x12\x10\n" +
 	"\x03ref\x18\x01 \x01(\tR\x03ref\x12M\n" +
 	"\n" +
@@ -1113,8 +1113,8 @@ func file_policyd_v1_profiles_proto_init() {
 	if File_policyd_v1_profiles_proto != nil {
 		return
 	}
-	file_policyd_v1_policy_proto_init()
 	file_policyd_v1_policies_proto_init()
+	file_policyd_v1_policy_proto_init()
 	file_policyd_v1_profiles_proto_msgTypes[1].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
