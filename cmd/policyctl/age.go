@@ -12,7 +12,10 @@ func age(t *timestamppb.Timestamp) string {
 	if t == nil {
 		return ""
 	}
-	d := max(time.Since(t.AsTime()), 0)
+	return durationText(max(time.Since(t.AsTime()), 0))
+}
+
+func durationText(d time.Duration) string {
 	switch {
 	case d < 2*time.Minute:
 		return fmt.Sprintf("%ds", int(d.Seconds()))

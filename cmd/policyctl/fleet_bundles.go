@@ -296,18 +296,6 @@ func ageOf(t time.Time) string {
 	return durationText(max(time.Since(t), 0))
 }
 
-func durationText(d time.Duration) string {
-	switch {
-	case d < 2*time.Minute:
-		return fmt.Sprintf("%ds", int(d.Seconds()))
-	case d < 2*time.Hour:
-		return fmt.Sprintf("%dm", int(d.Minutes()))
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%dh", int(d.Hours()))
-	}
-	return fmt.Sprintf("%dd", int(d.Hours()/24))
-}
-
 // notFound tells that an error is only that something is not there.
 func notFound(err error) bool { return errors.Is(err, errs.ErrNotFound) }
 
