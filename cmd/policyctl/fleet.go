@@ -28,9 +28,10 @@ const reachTimeout = 5 * time.Second
 // and what to sign with.
 type fleetApp struct {
 	*app
-	file   string        // --fleet-config
-	flags  fleetSettings // given on the command line
-	stored *kv.Store
+	file    string        // --fleet-config
+	flags   fleetSettings // given on the command line
+	stored  *kv.Store
+	alerted bool // that no controller is elected
 	settings
 }
 

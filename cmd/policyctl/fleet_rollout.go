@@ -288,6 +288,9 @@ func (f *fleetApp) put(ctx context.Context, p *fleet.Pointer, signed []byte, rev
 		}
 		return err
 	}
+	if p.Rollout.Percent < fleet.Full {
+		defer func() { f.tellAlone(f.alone(ctx, p.Channel)) }()
+	}
 	switch form := cli.Format(f.output); form {
 	case cli.JSON, cli.YAML:
 		return cli.WriteValue(f.out, form, pointerOf(p))

@@ -24,6 +24,8 @@ type channelInfo struct {
 	Why     string               `json:"why"`
 	Counts  controller.Counts    `json:"counts"`
 	Holding []controller.Holding `json:"holding"`
+
+	alone string // what a person should know when nothing leads the rollout on; "" for nothing
 }
 
 // pointerInfo is a pointer as JSON.
@@ -96,7 +98,10 @@ func (f *fleetApp) look(ctx context.Context, channel string) (channelInfo, error
 	}
 	record, _ := controller.ParseRecord(c.Event) // unsigned: for people only
 	d, _ := controller.Step(time.Now(), controller.View{Pointer: p, Holds: c.Holds(), Nodes: nodes}, record.Progress)
-	info := channelInfo{f.Name, channel, pointerOf(p), c.Holds(), d.Action, d.Why, d.Counts, d.Holding}
+	info := channelInfo{f.Name, channel, pointerOf(p), c.Holds(), d.Action, d.Why, d.Counts, d.Holding, ""}
+	if d.Action != controller.Done && d.Action != controller.Refresh {
+		info.alone = f.alone(ctx, channel)
+	}
 	if info.Holds == nil {
 		info.Holds = []fleet.Hold{}
 	}
@@ -141,6 +146,22 @@ func (i channelInfo) line() string {
 		i.Channel, bundleName(i.Pointer.Digest), i.Pointer.Percent, c.Nodes, c.Reached, c.Loaded, c.Failed, c.Waiting, c.Lost, c.Away, i.Action, i.Why)
 }
 
+// alone says that no controller leads a rollout on, and what does; "" where one does, or where that is not to be known.
+func (f *fleetApp) alone(ctx context.Context, channel string) string {
+	if name, err := f.stored.Leader(ctx); err != nil || name != "" {
+		return ""
+	}
+	return fmt.Sprintf("no controller is elected, so nothing goes to the next share by itself: `policyctl fleet advance %s` does, or a policyd with fleet.controller: true", channel)
+}
+
+// tellAlone says so, once.
+func (f *fleetApp) tellAlone(text string) {
+	if text != "" && !f.alerted {
+		f.alerted = true
+		f.note("%s", text)
+	}
+}
+
 func (f *fleetApp) watchChannel(ctx context.Context, form cli.Format, channel string) error {
 	ctx, cancel, err := f.openStreaming(ctx)
 	if err != nil {
@@ -158,6 +179,9 @@ func (f *fleetApp) watchChannel(ctx context.Context, form cli.Format, channel st
 		}
 		if err := f.show(form, live, info, &last); err != nil {
 			return err
+		}
+		if !live && !halted(info.Holds) {
+			f.tellAlone(info.alone)
 		}
 		switch {
 		case info.Action == controller.Held && halted(info.Holds):
@@ -210,6 +234,9 @@ func (f *fleetApp) show(form cli.Format, live bool, info channelInfo, last *stri
 		fmt.Fprintf(&b, "%s  %s  %v%%\n\n%s\n\n", info.Channel, bundleName(info.Pointer.Digest), info.Pointer.Percent, bar(info.Pointer.Percent, info.Pointer.Stages, 60))
 		fmt.Fprintln(&b, cli.Clean(info.line()))
 		f.holding(&b, info.Holding)
+		if info.alone != "" && !halted(info.Holds) {
+			fmt.Fprintln(&b, cli.Clean(info.alone))
+		}
 		_, err := io.WriteString(f.out, b.String())
 		return err
 	}

@@ -138,8 +138,16 @@ func TestPolicyctlFleet(t *testing.T) {
 	c.write("web.yaml", webPolicy("web", "/srv/two"))
 	c.want(0, "nothing signed", "publish", "stable", "-f", "web.yaml", "--dry-run")
 	two := c.want(0, "", "publish", "stable", "-f", "web.yaml", "-o", "name")
-	c.want(0, "with tier=edge", "rollout", "stable", "--to", two, "--stages", "99.99,100", "--soak", "1h", "--labels", "tier=edge", "-m", "two")
+	out := c.want(0, "no controller is elected", "rollout", "stable", "--to", two, "--stages", "99.99,100", "--soak", "1h", "--labels", "tier=edge", "-m", "two")
 	c.want(1, "is at 99.99%", "rollout", "stable", "--to", two)
+	// Nothing leads it on, which is said once; with a controller it is not.
+	if !strings.Contains(out, "with tier=edge") {
+		t.Errorf("rollout for labels: %s", out)
+	}
+	out, errOut, code := c.run("watch", "stable", "--timeout", "3s")
+	if alone := "no controller is elected"; code != 124 || strings.Contains(out, alone) || strings.Count(errOut, alone) != 1 || !strings.Contains(errOut, "`policyctl fleet advance stable`") {
+		t.Errorf("watch without a controller: %d\n%s%s", code, out, errOut)
+	}
 	c.want(1, "the gate", "advance", "stable")
 	c.want(0, "100%", "advance", "stable", "--force")
 	nodes[0].becomes(fleet.Loaded, two)
@@ -162,7 +170,17 @@ func TestPolicyctlFleet(t *testing.T) {
 	}
 
 	// A corrected bundle takes the place of a halted rollout: nobody gets the halted one meanwhile.
-	c.want(0, "sequence", "rollout", "stable", "--to", two, "--stages", "0.01,100")
+	stop := p.control("c1", &decisions{})
+	within(t, 10*time.Second, func() error {
+		if name, err := p.store.Leader(t.Context()); err != nil || name != "c1" {
+			return fmt.Errorf("elected: %q, %v", name, err)
+		}
+		return nil
+	})
+	if out, errOut, code := c.run("rollout", "stable", "--to", two, "--stages", "0.01,100"); code != 0 || !strings.Contains(out, "sequence") || errOut != "" {
+		t.Errorf("with a controller: %d\n%s%s", code, out, errOut)
+	}
+	stop()
 	c.want(0, "halted", "halt", "stable")
 	c.want(1, "--replace", "rollout", "stable", "--to", one)
 	c.want(0, "100%", "rollout", "stable", "--to", one, "--stages", "100", "--soak", "0s", "--replace")
