@@ -135,7 +135,8 @@ step shadowing policyctl attach inst@.service svc
 rm -r /run/systemd/system/inst@run.service.d
 # A policy that is deleted: the last profile holds.
 sed 's/name: svc/name: deleted/' /opt/svc.yaml >/opt/deleted.yaml; policyctl -q apply -f /opt/deleted.yaml >/dev/null
-policyctl -q attach inst@deleted.service deleted >/dev/null 2>&1; policyctl -q delete deleted --expect 1 >/dev/null
+policyctl -q attach inst@deleted.service deleted >/dev/null 2>&1; step deleted.refused policyctl delete deleted --expect 1
+policyctl -q delete deleted --expect 1 --force >/dev/null
 step deleted systemctl start inst@deleted.service
 step deleted.units policyctl get units
 policyctl -q detach inst@deleted.service --restart >/dev/null; rm -f /srv/out/inst-deleted
@@ -352,6 +353,7 @@ func (b *booted) refusals() {
 	b.step("shadowed", 1, "the drop-in does not hold", "--unit inst@.service")
 	b.step("shadowed.left", 2)
 	b.step("shadowing", 1, "its instance inst@run.service has a policy of its own until the next boot")
+	b.step("deleted.refused", 1, "services are attached to it: inst@deleted.service (policyctl detach")
 	b.step("deleted", 0)
 	b.step("deleted.units", 0, "inst@deleted.service  deleted  deleted@1", "active, deleted: LandlockPolicy/deleted", "!rpc error")
 	b.step("again", 0, "notify.service is attached to svc")
