@@ -124,7 +124,8 @@ func TestMessagesAreStable(t *testing.T) {
   },
   "description": "",
   "deleted": false,
-  "pins": []
+  "pins": [],
+  "origin": ""
 }
 `
 	var b bytes.Buffer
