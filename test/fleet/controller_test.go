@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -31,6 +33,26 @@ func (p *publisher) member(name string) controller.Member {
 type decisions struct {
 	mu   sync.Mutex
 	list []controller.Decision
+	log  strings.Builder
+}
+
+// Write takes lines of the log.
+func (d *decisions) Write(line []byte) (int, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.log.Write(line)
+}
+
+// logged tells whether a line of the log has all of these.
+func (d *decisions) logged(parts ...string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for line := range strings.Lines(d.log.String()) {
+		if !slices.ContainsFunc(parts, func(p string) bool { return !strings.Contains(line, p) }) {
+			return true
+		}
+	}
+	return false
 }
 
 func (d *decisions) add(_ string, one controller.Decision) {
@@ -58,7 +80,7 @@ func (p *publisher) control(name string, said *decisions) (stop func()) {
 		defer close(ended)
 		controller.Run(ctx, controller.Config{
 			Member: p.member(name), Interval: 50 * time.Millisecond, SessionTTL: 2 * time.Second,
-			Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Decided: said.add,
+			Log: slog.New(slog.NewTextHandler(said, nil)), Decided: said.add,
 		})
 	}()
 	stop = func() {
@@ -131,6 +153,9 @@ func TestControllerThroughTheStages(t *testing.T) {
 	p.put("stable", p.sign(p.staged(digest, old, 300*time.Millisecond, 3000, 6000, fleet.Full)))
 	within(t, 20*time.Second, func() error { return p.at(6000) })
 	stopFirst()
+	if !said.logged("controller: advance", "channel=stable", "percent=60 ") {
+		t.Errorf("the log has no advance to 60 percent:\n%s", said.log.String())
+	}
 	within(t, 20*time.Second, func() error { return p.at(fleet.Full) })
 	if took := time.Since(began); took < 600*time.Millisecond {
 		t.Errorf("two soaks of 300 ms were over in %v", took)

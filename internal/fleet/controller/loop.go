@@ -210,7 +210,7 @@ func (c *Config) all(ctx context.Context, lead clientv3.Cmp, told map[string]str
 		if d.Action == Halt {
 			level = slog.LevelError
 		}
-		c.Log.Log(ctx, level, "fleet controller: "+string(d.Action), "channel", name, "why", d.Why, "percent", d.Percent,
+		c.Log.Log(ctx, level, "fleet controller: "+string(d.Action), "channel", name, "why", d.Why, "percent", float64(d.Percent)/100,
 			"reached", d.Counts.Reached, "loaded", d.Counts.Loaded, "failed", d.Counts.Failed)
 		c.Decided(name, d)
 	}
