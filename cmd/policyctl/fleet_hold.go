@@ -134,12 +134,13 @@ func heldName(channel string) string {
 
 func newFleetResume(f *fleetApp) *cobra.Command {
 	var all bool
+	var why string
 	cmd := &cobra.Command{
 		Use:   "resume CHANNEL|--all",
 		Short: "Let a paused or halted rollout go on",
 		Long: "resume takes the pause or halt away, a person's or that of a breached gate. When too many nodes are\n" +
-			"still failing, the gate halts it again at the next look.",
-		Example:           "  policyctl fleet resume stable\n  policyctl fleet resume --all",
+			"still failing, the gate halts it again at the next look. fleet watch tells who let it go on, and why.",
+		Example:           "  policyctl fleet resume stable -m 'the logs are fine'\n  policyctl fleet resume --all",
 		Args:              atMost("CHANNEL"),
 		ValidArgsFunction: f.completeChannels,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -152,7 +153,7 @@ func newFleetResume(f *fleetApp) *cobra.Command {
 				return err
 			}
 			defer cancel()
-			if err := f.stored.RemoveHold(ctx, channel); err != nil {
+			if err := f.stored.Resume(ctx, channel, &fleet.Resumed{By: whoAmI(), Why: why, At: time.Now().UTC().Truncate(time.Second)}); err != nil {
 				return err
 			}
 			f.say("%s no longer held", heldName(channel))
@@ -160,6 +161,7 @@ func newFleetResume(f *fleetApp) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "the whole fleet")
+	cmd.Flags().StringVarP(&why, "message", "m", "", "why, for those who look at it")
 	return cmd
 }
 

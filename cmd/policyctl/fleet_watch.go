@@ -24,6 +24,7 @@ type channelInfo struct {
 	Why     string               `json:"why"`
 	Counts  controller.Counts    `json:"counts"`
 	Holding []controller.Holding `json:"holding"`
+	Resumed []fleet.Resumed      `json:"resumed"` // who took holds away since the pointer was signed
 
 	alone string // what a person should know when nothing leads the rollout on; "" for nothing
 }
@@ -98,7 +99,13 @@ func (f *fleetApp) look(ctx context.Context, channel string) (channelInfo, error
 	}
 	record, _ := controller.ParseRecord(c.Event) // unsigned: for people only
 	d, _ := controller.Step(time.Now(), controller.View{Pointer: p, Holds: c.Holds(), Nodes: nodes}, record.Progress)
-	info := channelInfo{f.Name, channel, pointerOf(p), c.Holds(), d.Action, d.Why, d.Counts, d.Holding, ""}
+	info := channelInfo{f.Name, channel, pointerOf(p), c.Holds(), d.Action, d.Why, d.Counts, d.Holding, []fleet.Resumed{}, ""}
+	resumed, _ := f.stored.Resumed(ctx, channel) // for people only, who may not be allowed to read it
+	for _, r := range resumed {
+		if !r.At.Before(p.Issued) {
+			info.Resumed = append(info.Resumed, r)
+		}
+	}
 	if d.Action != controller.Done && d.Action != controller.Refresh {
 		info.alone = f.alone(ctx, channel)
 	}
@@ -142,8 +149,8 @@ func bar(share float64, stages []float64, width int) string {
 // line is a rollout in one line.
 func (i channelInfo) line() string {
 	c := i.Counts
-	return fmt.Sprintf("%s %s: %v%% of %d nodes, %d reached, %d loaded, %d failed, %d waiting, %d lost, %d away; %s: %s",
-		i.Channel, bundleName(i.Pointer.Digest), i.Pointer.Percent, c.Nodes, c.Reached, c.Loaded, c.Failed, c.Waiting, c.Lost, c.Away, i.Action, i.Why)
+	return fmt.Sprintf("%s %s: %v%% of %d nodes, %d reached, %d loaded, %d failed, %d waiting, %d lost, %d away; %s: %s%s",
+		i.Channel, bundleName(i.Pointer.Digest), i.Pointer.Percent, c.Nodes, c.Reached, c.Loaded, c.Failed, c.Waiting, c.Lost, c.Away, i.Action, i.Why, i.resumed())
 }
 
 // alone says that no controller leads a rollout on, and what does; "" where one does, or where that is not to be known.
@@ -160,6 +167,17 @@ func (f *fleetApp) tellAlone(text string) {
 		f.alerted = true
 		f.note("%s", text)
 	}
+}
+
+// resumed is who let it go on, in words.
+func (i channelInfo) resumed() (text string) {
+	for _, r := range i.Resumed {
+		text += "; let go on by " + r.By
+		if r.Why != "" {
+			text += ": " + r.Why
+		}
+	}
+	return text
 }
 
 func (f *fleetApp) watchChannel(ctx context.Context, form cli.Format, channel string) error {

@@ -91,6 +91,8 @@ func TestLayout(t *testing.T) {
 		l.Last("n1"):       "/policyd/v1/prod/nodes/n1/last",
 		l.Leader():         "/policyd/v1/prod/ctl/leader",
 		l.Event("channel"): "/policyd/v1/prod/ctl/event/channel",
+		l.Resumed(""):      "/policyd/v1/prod/ctl/resumed",
+		l.Resumed("a"):     "/policyd/v1/prod/ctl/resumed/a",
 	} {
 		if got != want {
 			t.Errorf("%s, want %s", got, want)

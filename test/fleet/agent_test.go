@@ -258,7 +258,7 @@ func TestHalt(t *testing.T) {
 		if s := n.agent.Status(); !strings.Contains(s.GetReason(), "alice") {
 			t.Errorf("status %v", s)
 		}
-		if err := p.store.RemoveHold(t.Context(), channel); err != nil {
+		if err := p.store.Resume(t.Context(), channel, &fleet.Resumed{By: "anna"}); err != nil {
 			t.Fatal(err)
 		}
 		n.becomes(fleet.Loaded, second)

@@ -187,7 +187,11 @@ func TestPolicyctlFleet(t *testing.T) {
 	for _, n := range nodes {
 		n.becomes(fleet.Loaded, one)
 	}
-	c.want(1, "nothing is held", "resume", "stable")
+	c.want(1, "nothing is held", "resume", "stable", "-m", "no hold")
+	c.want(0, "paused", "pause", "stable")
+	c.want(0, "no longer held", "resume", "stable", "-m", "logs are fine")
+	c.want(0, ": logs are fine", "watch", "stable", "--timeout", "20s")
+	c.want(0, `"why":"logs are fine"`, "watch", "stable", "-o", "json", "--timeout", "20s")
 
 	// What scripts get.
 	var info struct {

@@ -276,11 +276,11 @@ func TestHoldWinsEveryRace(t *testing.T) {
 				t.Errorf("a rollback past the halt of the whole fleet: %v", err)
 			}
 		}
-		if err := p.store.RemoveHold(t.Context(), channel); err != nil {
+		if err := p.store.Resume(t.Context(), channel, &fleet.Resumed{By: "anna"}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := p.store.RemoveHold(t.Context(), "stable"); !errors.Is(err, errs.ErrNotFound) {
+	if err := p.store.Resume(t.Context(), "stable", &fleet.Resumed{By: "anna"}); !errors.Is(err, errs.ErrNotFound) {
 		t.Errorf("a hold that is not there: %v", err)
 	}
 	if err := p.store.PutPointer(t.Context(), next()); err != nil {

@@ -183,7 +183,7 @@ func TestHeldWhileFetching(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.becomes(fleet.Halted, first)
-	if err := p.store.RemoveHold(t.Context(), "stable"); err != nil {
+	if err := p.store.Resume(t.Context(), "stable", &fleet.Resumed{By: "anna"}); err != nil {
 		t.Fatal(err)
 	}
 	<-asked

@@ -84,18 +84,6 @@ func (s *Store) PutHold(ctx context.Context, channel string, h *fleet.Hold, cond
 	return nil
 }
 
-// RemoveHold takes a hold away; errs.ErrNotFound when there is none.
-func (s *Store) RemoveHold(ctx context.Context, channel string) error {
-	res, err := s.Client.Delete(ctx, s.Layout.Halt(channel))
-	if err != nil {
-		return Error(err)
-	}
-	if res.Deleted == 0 {
-		return fmt.Errorf("hold: %w: nothing is held", errs.ErrNotFound)
-	}
-	return nil
-}
-
 // PutSpec writes a node's Spec.
 func (s *Store) PutSpec(ctx context.Context, node string, spec *fleet.Spec) error {
 	if err := fleet.ValidName(node); err != nil {
