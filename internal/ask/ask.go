@@ -3,7 +3,9 @@ package ask
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"syscall"
 	"time"
 )
 
@@ -64,6 +66,9 @@ func NoAnswer(err error) bool {
 	return ok && (e.Code == codeUnavailable || e.Code == codeDeadlineExceeded)
 }
 
+// errStopping is the answer of a policyd that takes no more questions.
+var errStopping = &Error{codeUnavailable, "policyd is stopping"}
+
 // broken is what a server cannot have meant.
 func broken(format string, a ...any) error {
 	return &Error{codeInternal, "policyd's answer is not understood: " + fmt.Sprintf(format, a...)}
@@ -71,16 +76,34 @@ func broken(format string, a ...any) error {
 
 // Profile asks the policyd that listens at the path of a unix socket. Errors are of type *Error.
 func Profile(socket string, q *Question, patience time.Duration) (*Answer, error) {
-	s, err := dial(socket, time.Now().Add(patience))
+	until := time.Now().Add(patience)
+	for wait := 20 * time.Millisecond; ; wait *= 2 {
+		body, lost, err := once(socket, q, until)
+		if err == nil {
+			return decode(body)
+		}
+		// A policyd that ends lets go of whom it has not answered; the service manager's socket leads to the one that
+		// comes. The question changes nothing, so it can be asked again.
+		if !lost || wait > time.Second || time.Until(until) < wait {
+			return nil, err
+		}
+		time.Sleep(wait)
+	}
+}
+
+// once asks on one connection. lost: it was made, and ended before there was an answer.
+func once(socket string, q *Question, until time.Time) (body []byte, lost bool, err error) {
+	s, err := dial(socket, until)
 	if err != nil {
-		return nil, unreachable(socket, err)
+		return nil, false, unreachable(socket, err)
 	}
 	defer s.close()
-	body, err := roundTrip(s, method, q.encode())
+	body, err = roundTrip(s, method, q.encode())
 	if err != nil {
-		return nil, s.explain(socket, err)
+		lost := errors.Is(err, errStopping) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+		return nil, lost, s.explain(socket, err)
 	}
-	return decode(body)
+	return body, false, nil
 }
 
 const method = "/policyd.v1.ProfileService/GetProfile"

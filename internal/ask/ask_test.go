@@ -262,3 +262,39 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+// leaver lets go of the first connections, as a policyd does that ends.
+type leaver struct {
+	net.Listener
+	left int
+}
+
+func (l *leaver) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil || l.left == 0 {
+			return c, err
+		}
+		l.left--
+		c.Close()
+	}
+}
+
+// Who is let go of without an answer asks again, and not for ever.
+func TestLetGo(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "sock")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, s := grpc.NewServer(), &server{asked: make(chan *apiv1.GetProfileRequest, 1)}
+	apiv1.RegisterProfileServiceServer(g, s)
+	leaving := &leaver{l, 3}
+	go func() { _ = g.Serve(leaving) }()
+	t.Cleanup(g.Stop)
+	a, err := Profile(path, &Question{Ref: "web"}, 10*time.Second)
+	if err != nil || a.Version != "web@7" || leaving.left != 0 {
+		t.Fatalf("%+v, %v, %d left", a, err, leaving.left)
+	}
+	<-s.asked
+}

@@ -181,7 +181,7 @@ func (c *call) next() error {
 			return broken("a short GOAWAY")
 		}
 		if binary.BigEndian.Uint32(payload)&(1<<31-1) < stream {
-			return &Error{codeUnavailable, "policyd is stopping"}
+			return errStopping
 		}
 	case framePush:
 		return broken("a push")

@@ -121,15 +121,41 @@ func (c *Client) dial(ctx context.Context, _ string) (net.Conn, error) {
 }
 
 func (c *Client) unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-	return c.explain(notUTF8(req, invoke(ctx, method, req, reply, cc, opts...)))
+	err := c.sent(ctx, func() error { return invoke(ctx, method, req, reply, cc, opts...) })
+	return c.explain(notUTF8(req, err))
 }
 
 func (c *Client) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, s grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	cs, err := s(ctx, desc, cc, method, opts...)
+	var cs grpc.ClientStream
+	err := c.sent(ctx, func() (err error) { cs, err = s(ctx, desc, cc, method, opts...); return err })
 	if err != nil {
 		return nil, c.explain(err)
 	}
 	return explained{cs, c}, nil
+}
+
+// sent makes a call until it went out. A policyd that ends closes what it has accepted and not greeted yet, and the
+// service manager's socket takes the next attempt to the policyd that comes: nothing was asked by then, so it can be again.
+func (c *Client) sent(ctx context.Context, call func() error) error {
+	for wait := 20 * time.Millisecond; ; wait *= 2 {
+		err := call()
+		if !c.unsent(err) || wait > time.Second {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(wait):
+			c.conn.ResetConnectBackoff()
+		}
+	}
+}
+
+// unsent reports whether a call failed since a connection was accepted and closed again without a word: gRPC has no other
+// sign of it than the text it gives such errors (pickfirst, "connection error").
+func (c *Client) unsent(err error) bool {
+	st, _ := status.FromError(err)
+	return st.Code() == codes.Unavailable && c.failed.Load() == nil && c.met.Load() && strings.HasPrefix(st.Message(), "connection error:")
 }
 
 // explained makes the errors of a stream those of explain.

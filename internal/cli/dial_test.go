@@ -2,6 +2,9 @@ package cli_test
 
 import (
 	"context"
+	"errors"
+	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -211,4 +214,86 @@ func TestNotUTF8(t *testing.T) {
 			t.Errorf("%d texts are named, want %d: %v", n, len(tc.want), tc.err)
 		}
 	}
+}
+
+// A policyd that ends lets go of connections that it has accepted: nothing was asked yet, and the one that comes is asked.
+func TestLetGo(t *testing.T) {
+	f := &clitest.Fake{
+		OnStatus: func(context.Context, *apiv1.StatusRequest) (*apiv1.StatusResponse, error) {
+			return &apiv1.StatusResponse{}, nil
+		},
+		OnBackup: func(*apiv1.BackupRequest, grpc.ServerStreamingServer[apiv1.BackupResponse]) error { return nil },
+	}
+	f.Serve(t)
+	front := filepath.Join(t.TempDir(), "front.sock")
+	l, err := net.Listen("unix", front)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	var accepted atomic.Int32
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			if accepted.Add(1)%3 != 0 {
+				c.Close()
+				continue
+			}
+			back, err := net.Dial("unix", f.Socket)
+			if err != nil {
+				c.Close()
+				return
+			}
+			go func() { _, _ = io.Copy(back, c); back.Close() }()
+			go func() { _, _ = io.Copy(c, back); c.Close() }()
+		}
+	}()
+	for range 2 {
+		c, err := cli.Dial(front)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Admin.Status(t.Context(), &apiv1.StatusRequest{}); err != nil {
+			t.Errorf("after %d connections: %v", accepted.Load(), err)
+		}
+		c.Close()
+	}
+	c, err := cli.Dial(front)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	s, err := c.Admin.Backup(t.Context(), &apiv1.BackupRequest{})
+	if err == nil {
+		_, err = s.Recv()
+	}
+	if !errors.Is(err, io.EOF) {
+		t.Errorf("a stream after %d connections: %v", accepted.Load(), err)
+	}
+	// One that never greets is not waited for.
+	l.Close()
+	if l, err = net.Listen("unix", front); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			c.Close()
+		}
+	}()
+	none, err := cli.Dial(front)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer none.Close()
+	if _, err := none.Admin.Status(t.Context(), &apiv1.StatusRequest{}); cli.ExitCode(err) != cli.ExitUnreachable {
+		t.Errorf("exit code %d: %v", cli.ExitCode(err), err)
+	}
+	l.Close()
 }
