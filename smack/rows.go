@@ -1,6 +1,9 @@
 package smack
 
-import "sort"
+import (
+	"slices"
+	"sort"
+)
 
 // The rules of a set have numbers, in the order of [Set.All], for callers that keep something beside each.
 
@@ -23,6 +26,12 @@ func (s *Set) RuleAt(row int) Rule {
 	object, a := s.ObjectAt(row)
 	subject := sort.Search(s.t.labels(), func(i int) bool { return int(s.t.first[i+1]) > row })
 	return Rule{s.t.label(subject), object, a}
+}
+
+// SamePairs reports whether two sets have rules for the same pairs, whatever these allow; numbers of rules are the same then. It
+// may say no of such sets that name other labels beside.
+func (s *Set) SamePairs(o *Set) bool {
+	return s == o || s.t.text == o.t.text && slices.Equal(s.t.end, o.t.end) && slices.Equal(s.t.first, o.t.first) && slices.Equal(s.t.object, o.t.object)
 }
 
 // Dead gives how many rules change no decision of the kernel: those that [Set.Live] leaves without access.

@@ -208,6 +208,9 @@ func (c *comparison) collectWanted(w *side) {
 	for rule := range w.set.All() {
 		i++
 		is := w.is[i]
+		if smack.Access(is&0x7f) == rule.Access && is&rowForeign == 0 {
+			continue
+		}
 		ch := Change{rule.Subject, rule.Object, smack.Access(is & 0x7f), rule.Access}
 		foreign := is&rowForeign != 0
 		switch {
@@ -248,6 +251,9 @@ func (c *comparison) collectOwned(o *side, apart bool) {
 		i++
 		is := o.is[i]
 		found := smack.Access(is & 0x7f)
+		if found == rule.Access && is&rowGoes == 0 {
+			continue
+		}
 		if found != rule.Access && (rule.Access != 0 || !c.harmless(Change{rule.Subject, rule.Object, found, 0})) {
 			c.drift = append(c.drift, Change{rule.Subject, rule.Object, rule.Access, smack.Access(is & 0x7f)})
 		}

@@ -100,7 +100,9 @@ func Load(ctx context.Context, fs FS, want, owned *smack.Set, o Options) (*Repor
 		o.Memory.learn(c)
 		return r, ctx.Err()
 	}
-	if err := CanWrite(fs); err != nil {
+	w := &writer{fs: fs}
+	defer w.close()
+	if err := w.try(); err != nil {
 		return r, err
 	}
 	if o.Intent != nil {
@@ -108,8 +110,6 @@ func Load(ctx context.Context, fs FS, want, owned *smack.Set, o Options) (*Repor
 			return r, fmt.Errorf("keep the intent of a load: %w", err)
 		}
 	}
-	w := &writer{fs: fs}
-	defer w.close()
 	err = w.write(ctx, steps(c.changes.All(), c.changes.Len(), o.Order))
 	if err == nil && (!known || !c.confirmed(fs)) {
 		err = c.verify(fs)
@@ -118,6 +118,7 @@ func Load(ctx context.Context, fs FS, want, owned *smack.Set, o Options) (*Repor
 		o.Memory.Forget()
 		err = r.putBack(ctx, fs, w, o.Order, err)
 	} else {
+		w.close() // an event of this process, which learn takes along
 		o.Memory.learn(c)
 		r.Owned = after
 	}
@@ -129,7 +130,9 @@ func Load(ctx context.Context, fs FS, want, owned *smack.Set, o Options) (*Repor
 // only looks is always told what the kernel shows now.
 func (o *Options) compare(fs FS, want, owned *smack.Set) (c *comparison, known bool, err error) {
 	if m := o.Memory; m != nil && !o.DryRun && m.holds() {
-		c, err = compare(m.rules(), want, owned)
+		if c = m.compare(want, owned); c == nil {
+			c, err = compare(m.rules(), want, owned)
+		}
 		return c, true, err
 	}
 	c, err = compareKernel(fs, want, owned)

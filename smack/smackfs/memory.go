@@ -1,6 +1,10 @@
 package smackfs
 
-import "policyd.dev/policyd/smack"
+import (
+	"slices"
+
+	"policyd.dev/policyd/smack"
+)
 
 // Memory is what is known of the kernel's rules from the last load, so that the next need not read them: they are what
 // that load left for as long as no other process has written the files by which they change. The kernel itself makes
@@ -63,6 +67,39 @@ func (m *Memory) learn(c *comparison) {
 
 // rules gives the kernel's rules.
 func (m *Memory) rules() source { return &memoryReader{m: m, label: -1} }
+
+// compare is compare of the memory's rules where only what pairs allow has changed, and no pair of somebody else's is wanted or owned: the
+// usual change, told without a look at labels. nil where that is not so.
+func (m *Memory) compare(want, owned *smack.Set) *comparison {
+	if !want.SamePairs(m.wanted) || !owned.SamePairs(m.wanted) {
+		return nil
+	}
+	for _, f := range m.foreign {
+		if _, ok := want.Lookup(f.Subject, f.Object); ok {
+			return nil
+		}
+	}
+	c := &comparison{changes: Changes{want: want, owned: owned}, w: newSide(want), foreign: slices.Clip(m.foreign), rules: len(m.foreign)}
+	c.o = c.w
+	if owned != want {
+		c.o = newSide(owned)
+	}
+	for i := range c.w.is {
+		_, access := m.wanted.ObjectAt(i)
+		if access == 0 {
+			continue
+		}
+		c.rules++
+		c.w.is[i] = uint16(access) | rowSeen
+		if _, loaded := owned.ObjectAt(i); loaded == 0 {
+			return nil // a rule of somebody else that is as wanted
+		}
+		c.o.is[i] = c.w.is[i]
+	}
+	c.collectWanted(c.w)
+	c.collectOwned(c.o, false)
+	return c
+}
 
 // memoryReader goes through a memory as the kernel shows rules: by subject, the last one first.
 type memoryReader struct {

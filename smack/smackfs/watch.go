@@ -50,6 +50,8 @@ type kernelWatch struct {
 	buf [4096]byte
 }
 
+const sizeofEvent = int(unsafe.Sizeof(unix.FanotifyEventMetadata{}))
+
 func (d Dir) watchRules() (watch, error) {
 	fd, err := unix.FanotifyInit(unix.FAN_CLASS_NOTIF|unix.FAN_CLOEXEC|unix.FAN_NONBLOCK, unix.O_RDONLY|unix.O_CLOEXEC)
 	if err != nil {
@@ -75,10 +77,10 @@ func (w *kernelWatch) quiet() bool {
 		if errors.Is(err, unix.EAGAIN) {
 			return quiet
 		}
-		if err != nil || n < int(unsafe.Sizeof(unix.FanotifyEventMetadata{})) {
+		if err != nil || n < sizeofEvent {
 			return false
 		}
-		for b := w.buf[:n]; len(b) >= int(unsafe.Sizeof(unix.FanotifyEventMetadata{})); {
+		for b := w.buf[:n]; len(b) >= sizeofEvent; {
 			// struct fanotify_event_metadata: event_len, vers, reserved, metadata_len, mask, fd, pid.
 			size := int(binary.NativeEndian.Uint32(b))
 			mask := binary.NativeEndian.Uint64(b[8:])
@@ -94,6 +96,9 @@ func (w *kernelWatch) quiet() bool {
 				return false
 			}
 			b = b[size:]
+		}
+		if n < len(w.buf)-sizeofEvent {
+			return quiet // there was room for another one
 		}
 	}
 }

@@ -137,6 +137,15 @@ func (w *writer) open() error {
 	return err
 }
 
+// try is [CanWrite] for this writer.
+func (w *writer) try() error {
+	err := w.open()
+	if err == nil {
+		_, err = w.load2.Write(nil)
+	}
+	return explain(w.fs, err)
+}
+
 // put makes one write(2) of whole rules. Should the kernel take less, it goes on at the rule it did not take whole;
 // writing a rule again changes nothing.
 func (w *writer) put(chunk []byte) error {
