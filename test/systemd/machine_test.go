@@ -53,6 +53,14 @@ func TestMain(m *testing.M) {
 // programsDir is where the guest finds the built programs; /usr/bin has links to them.
 const programsDir = "/opt/policyd"
 
+// inFull leaves a test out of a short run, which is that of the race detector: the programs of a guest are built without it.
+func inFull(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("a guest's programs have no race detector")
+	}
+}
+
 // newMachine gives a machine with Landlock and Smack on which policyd is installed: the programs in /usr/bin, and the files
 // of deploy/systemd where a package puts them, its user and its folders made. Nothing is enabled or started. The caller may
 // change all of it before he boots it.
@@ -60,6 +68,7 @@ const programsDir = "/opt/policyd"
 // The test is skipped where there is no systemd, no kernel, or no root.
 func newMachine(t *testing.T) *testkernel.System {
 	t.Helper()
+	inFull(t)
 	testkernel.RequireSystemd(t, testkernel.UML73)
 	testkernel.RequireRoot(t)
 	s := bareMachine()

@@ -102,6 +102,7 @@ step failed systemctl --failed --no-legend
 
 // TestPackage is the life of the Debian package on one machine: installed, upgraded under a sandbox, removed, back, purged.
 func TestPackage(t *testing.T) {
+	inFull(t)
 	testkernel.RequireTool(t, "dpkg-deb", "apt-get install dpkg")
 	testkernel.RequireTool(t, "deb-systemd-helper", "apt-get install init-system-helpers")
 	testkernel.RequireSystemd(t, testkernel.UML73)
@@ -185,6 +186,7 @@ var allowedComplaint = regexp.MustCompile(`directory '/[a-z0-9/._-]*' not empty|
 // TestPackageFiles holds what the packages consist of: the same bytes for the same commit, nothing that lintian calls an
 // error, and a file for whoever looks for one.
 func TestPackageFiles(t *testing.T) {
+	inFull(t)
 	small := somePrograms(t)
 	made := buildPackages(t, small, "v1.2.3", "gzip", "deb", "rpm", "tarball")
 	sums, err := os.ReadFile(filepath.Join(made, "SHA256SUMS"))
