@@ -22,6 +22,7 @@ type authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 	n    int64
+	at   []net.IP // of servers, beside loopback
 }
 
 func newAuthority(t testing.TB) *authority {
@@ -63,7 +64,7 @@ func (a *authority) write(name, kind string, der []byte) string {
 
 func (a *authority) ca() string { return filepath.Join(a.dir, "ca.pem") }
 
-// issue makes a certificate of a common name, for clients and for the server on loopback.
+// issue makes a certificate of a common name, for clients and for a server, where it is one.
 func (a *authority) issue(name string) (cert, key string) {
 	a.t.Helper()
 	a.n++
@@ -73,7 +74,7 @@ func (a *authority) issue(name string) (cert, key string) {
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
 	}
 	if name == "server" {
-		template.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)}
+		template.IPAddresses = append([]net.IP{net.IPv4(127, 0, 0, 1)}, a.at...)
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &k.PublicKey, a.key)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -152,6 +153,28 @@ func (e *etcd) kill() {
 	e.cmd = nil
 }
 
+// backup stops it for a moment, and gives a folder with what it holds.
+func (e *etcd) backup() string {
+	e.t.Helper()
+	e.kill()
+	to := filepath.Join(e.t.TempDir(), "backup")
+	if err := os.CopyFS(to, os.DirFS(e.dir)); err != nil {
+		e.t.Fatal(err)
+	}
+	e.start()
+	return to
+}
+
+// restore starts it anew as it was when the backup was made.
+func (e *etcd) restore(backup string) {
+	e.t.Helper()
+	e.kill()
+	if err := errors.Join(os.RemoveAll(e.dir), os.CopyFS(e.dir, os.DirFS(backup))); err != nil {
+		e.t.Fatal(err)
+	}
+	e.start()
+}
+
 // childEtcd is the server until its standard input ends.
 func childEtcd(args []string) error {
 	c := embed.NewConfig()
@@ -197,7 +220,7 @@ func (e *etcd) dial(t testing.TB, c *tls.Config) *clientv3.Client {
 }
 
 // compact forgets everything before now.
-func compact(t *testing.T, c *clientv3.Client) {
+func compact(t testing.TB, c *clientv3.Client) {
 	t.Helper()
 	r, err := c.Get(t.Context(), "x")
 	if err == nil {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -84,6 +82,29 @@ func TestEtcdKilled(t *testing.T) {
 	n.becomes(fleet.Loaded, second)
 }
 
+// rolledOutMeanwhile rolls two bundles out, the first of them in steps, while nobody looks, and has etcd forget the steps.
+func (p *publisher) rolledOutMeanwhile(first string) (last string) {
+	p.t.Helper()
+	second := p.publish(webPolicy("web", "/srv/two"))
+	for _, percent := range []int{100, 500, 2500, fleet.Full} {
+		p.put("stable", p.sign(p.pointer(second, first, percent)))
+	}
+	last = p.publish(webPolicy("web", "/srv/three"))
+	p.rollOut(last)
+	compact(p.t, p.store.Client)
+	return last
+}
+
+// others writes what has nothing to do with a fleet.
+func (p *publisher) others(count int) {
+	p.t.Helper()
+	for i := range count {
+		if _, err := p.store.Client.Put(p.t.Context(), "/else", fmt.Sprint(i)); err != nil {
+			p.t.Fatal(err)
+		}
+	}
+}
+
 // TestAwayForTheRollout: a node that was off for a whole rollout, while etcd has forgotten its steps, has the end at once.
 func TestAwayForTheRollout(t *testing.T) {
 	t.Parallel()
@@ -99,13 +120,7 @@ func TestAwayForTheRollout(t *testing.T) {
 		}
 		return nil
 	})
-	second := p.publish(webPolicy("web", "/srv/two"))
-	for _, percent := range []int{100, 500, 2500, fleet.Full} {
-		p.put("stable", p.sign(p.pointer(second, first, percent)))
-	}
-	third := p.publish(webPolicy("web", "/srv/three"))
-	p.rollOut(third)
-	compact(t, p.store.Client)
+	third := p.rolledOutMeanwhile(first)
 	n.start()
 	n.becomes(fleet.Loaded, third)
 	if n.counted.activations.Load() != 1 {
@@ -127,11 +142,7 @@ func TestCompactedWatch(t *testing.T) {
 	line.cut()
 	second := p.publish(webPolicy("web", "/srv/two"))
 	p.rollOut(second)
-	for i := range 50 {
-		if _, err := p.store.Client.Put(t.Context(), "/else", fmt.Sprint(i)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	p.others(50)
 	compact(t, p.store.Client)
 	if err := n.is(fleet.Loaded, first); err != nil {
 		t.Error(err)
@@ -152,25 +163,12 @@ func TestOldBackup(t *testing.T) {
 	first := p.publish(webPolicy("web", "/srv/one"))
 	p.rollOut(first)
 	n.becomes(fleet.Loaded, first)
-	e.kill()
-	backup := filepath.Join(t.TempDir(), "backup")
-	if err := os.CopyFS(backup, os.DirFS(e.dir)); err != nil {
-		t.Fatal(err)
-	}
-	e.start()
+	backup := e.backup()
 	second := p.publish(webPolicy("web", "/srv/two"))
 	p.rollOut(second)
-	for i := range 20 { // the backup is far behind
-		if _, err := p.store.Client.Put(t.Context(), "/else", fmt.Sprint(i)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	p.others(20) // the backup is far behind
 	n.becomes(fleet.Loaded, second)
-	e.kill()
-	if err := errors.Join(os.RemoveAll(e.dir), os.CopyFS(e.dir, os.DirFS(backup))); err != nil {
-		t.Fatal(err)
-	}
-	e.start()
+	e.restore(backup)
 	within(t, 20*time.Second, func() error {
 		s := n.agent.Status()
 		if s.GetState() != string(fleet.Failed) || s.GetLoadedDigest() != second || s.GetDesiredSeq() != 0 {

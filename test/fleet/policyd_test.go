@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -31,6 +32,7 @@ type daemon struct {
 	cmd      *exec.Cmd
 	out      *lockedBuffer
 	env      []string // beside the test's own
+	in       []string // a command that runs it somewhere else, such as in a network namespace
 }
 
 type lockedBuffer struct {
@@ -53,10 +55,16 @@ func (b *lockedBuffer) String() string {
 // newDaemon writes the configuration of a node; more are lines of the section fleet.
 func newDaemon(t *testing.T, p *publisher, name string, more ...string) *daemon {
 	t.Helper()
+	return newDaemonAt(t, p, name, p.store.Client.Endpoints(), more...)
+}
+
+// newDaemonAt is newDaemon with other addresses of etcd than the publisher's.
+func newDaemonAt(t *testing.T, p *publisher, name string, endpoints []string, more ...string) *daemon {
+	t.Helper()
 	dir := t.TempDir()
 	d := &daemon{t: t, dir: dir, name: name, programs: programs(t), out: &lockedBuffer{}, config: filepath.Join(dir, "policyd.yaml")}
 	text := fmt.Sprintf("log: {format: text, level: info}\nmetrics: {listen: \"unix://%s/metrics.sock\"}\nfleet:\n  name: %s\n  node: %s\n  endpoints: [\"%s\"]\n  channel: stable\n  contentKeys: {keys: [\"%s\"]}\n  rolloutKeys: {keys: [\"%s\"]}\n",
-		dir, fleetName, name, strings.Join(p.store.Client.Endpoints(), `", "`), p.content.verifier, p.rollout.verifier)
+		dir, fleetName, name, strings.Join(endpoints, `", "`), p.content.verifier, p.rollout.verifier)
 	for _, line := range more {
 		text += "  " + line + "\n"
 	}
@@ -74,7 +82,8 @@ func newDaemon(t *testing.T, p *publisher, name string, more ...string) *daemon 
 
 func (d *daemon) start() {
 	d.t.Helper()
-	d.cmd = exec.Command(filepath.Join(d.programs, "policyd"), "--config", d.config, "--state-dir", filepath.Join(d.dir, "state"))
+	args := append(slices.Clone(d.in), filepath.Join(d.programs, "policyd"), "--config", d.config, "--state-dir", filepath.Join(d.dir, "state"))
+	d.cmd = exec.Command(args[0], args[1:]...)
 	d.cmd.Stdout, d.cmd.Stderr = d.out, d.out
 	d.cmd.Env = append(os.Environ(), d.env...)
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -124,8 +133,13 @@ func (d *daemon) metrics() string {
 	return string(b)
 }
 
-// status is the fleet's part of policyctl status.
-func (d *daemon) status() (s struct{ State, Reason, LoadedDigest, Channel, Connection string }, err error) {
+// fleetStatus is the fleet's part of policyctl status.
+type fleetStatus struct {
+	State, Reason, LoadedDigest, Channel, Connection string
+	Connected                                        bool
+}
+
+func (d *daemon) status() (s fleetStatus, err error) {
 	out, err := d.ctl("status", "-o", "json")
 	var all struct{ Fleet json.RawMessage }
 	if jerr := json.Unmarshal([]byte(out), &all); jerr != nil {

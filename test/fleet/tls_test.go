@@ -74,12 +74,34 @@ func TestAgentOfRole(t *testing.T) {
 }
 
 // copyFile puts one file in the place of another, whole or not at all, as a renewal does.
-func copyFile(t *testing.T, from, to string) {
+func copyFile(t testing.TB, from, to string) {
 	t.Helper()
 	b, err := os.ReadFile(from)
 	if err = errors.Join(err, os.WriteFile(to+".new", b, 0o600), os.Rename(to+".new", to)); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// place renews a certificate, its key and the authority in a folder.
+func (a *authority) place(name, dir string) {
+	cert, key := a.issue(name)
+	copyFile(a.t, key, dir+"/key")
+	copyFile(a.t, cert, dir+"/cert")
+	copyFile(a.t, a.ca(), dir+"/ca")
+}
+
+// rotated has another authority on both sides, place being the nodes': nothing of the one before opens a connection any more.
+// It gives the publisher with a certificate of the new one.
+func (p *publisher) rotated(e *etcd, b *authority, place func(*authority)) *publisher {
+	p.t.Helper()
+	e.kill()
+	cert, key := b.issue("server")
+	e.tls = &tlsFiles{cert: cert, key: key, ca: b.ca()}
+	e.start()
+	place(b)
+	q := newPublisher(p.t, as(p.t, e, b, "root").Client)
+	q.content, q.rollout, q.seq = p.content, p.rollout, p.seq
+	return q
 }
 
 // TestRotation: certificates that are replaced, and authorities, are used by a running agent.
@@ -88,12 +110,7 @@ func TestRotation(t *testing.T) {
 	e, a, p := withRoles(t)
 	n := newNode(t, p, "web-1")
 	dir := t.TempDir()
-	place := func(a *authority) {
-		cert, key := a.issue("web-1")
-		copyFile(t, key, dir+"/key")
-		copyFile(t, cert, dir+"/cert")
-		copyFile(t, a.ca(), dir+"/ca")
-	}
+	place := func(a *authority) { a.place("web-1", dir) }
 	place(newAuthority(t)) // one that etcd does not know
 	n.endpoint = kv.Endpoint{URLs: []string{e.url()}, CA: dir + "/ca", Cert: dir + "/cert", Key: dir + "/key"}
 	n.start()
@@ -108,15 +125,7 @@ func TestRotation(t *testing.T) {
 	place(a)
 	n.becomes(fleet.Loaded, first)
 
-	// Another authority on both sides.
-	b := newAuthority(t)
-	e.kill()
-	cert, key := b.issue("server")
-	e.tls = &tlsFiles{cert: cert, key: key, ca: b.ca()}
-	e.start()
-	place(b)
-	q := newPublisher(t, as(t, e, b, "root").Client)
-	q.content, q.rollout, q.seq = p.content, p.rollout, p.seq
+	q := p.rotated(e, newAuthority(t), place)
 	second := q.publish(webPolicy("web", "/srv/two"))
 	q.rollOut(second)
 	n.becomes(fleet.Loaded, second)
