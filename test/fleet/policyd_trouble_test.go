@@ -35,29 +35,47 @@ func (d *daemon) refuses(p *publisher, code, reason, keeps string) {
 	}
 }
 
-// TestPolicydAway: a real policyd is off for whole rollouts. It begins with what it had before it reaches etcd, and then has the
-// end at once.
+// TestPolicydAway: a real policyd is off for a whole rollout, which policyctl begins and another policyd carries through its
+// stages. It begins with what it had before it reaches etcd, and then has the end at once.
 func TestPolicydAway(t *testing.T) {
 	t.Parallel()
-	e, p := setUp(t)
-	d := newDaemon(t, p, "web-1")
-	first := d.loaded(p)
+	e, a := secured(t)
+	c := newCtl(t)
+	cert, key := a.issue("root")
+	c.want(0, "has begun", "init", "--name", fleetName, "--endpoints", e.url(), "--ca", a.ca(), "--cert", cert, "--key", key, "--enable-auth")
+	there := daemonOf(c, a, "web-1", c.want(0, "", "enroll", "web-1", "--controller"))
+	d := daemonOf(c, a, "web-2", c.want(0, "", "enroll", "web-2"))
+	there.start()
+	d.start()
+	publish := func(path string, more ...string) (digest string) {
+		t.Helper()
+		c.write("web.yaml", webPolicy("web", path))
+		digest = c.want(0, "", "publish", "stable", "-f", "web.yaml", "-o", "name")
+		c.want(0, "", append([]string{"rollout", "stable", "--to", digest, "--soak", "0s", "--max-failed", "100%"}, more...)...)
+		c.want(0, "done", "watch", "stable", "--timeout", "60s")
+		there.becomes(fleet.Loaded, digest)
+		return digest
+	}
+	first := publish("/srv/one", "--stages", "100", "--min-loaded", "100")
+	d.becomes(fleet.Loaded, first)
 	d.end(syscall.SIGTERM)
+	p := newPublisher(t, as(t, e, a, "root").Client)
 	within(t, 5*time.Second, func() error {
-		if s, last := p.status("web-1"), p.last("web-1"); s != nil || last == nil || last.LoadedDigest != first {
+		if s, last := p.status("web-2"), p.last("web-2"); s != nil || last == nil || last.LoadedDigest != first {
 			return fmt.Errorf("after its end the status is %+v, the last one %+v", s, last)
 		}
 		return nil
 	})
-	third := p.rolledOutMeanwhile(first)
+	second := publish("/srv/two", "--stages", "10,50,100", "--min-loaded", "0")
+	compact(t, p.store.Client)
 	e.kill()
 	d.start()
 	if err := errors.Join(d.goesOn(first), d.heard(false)); err != nil {
 		t.Error(err)
 	}
 	e.start()
-	d.becomes(fleet.Loaded, third)
-	within(t, 10*time.Second, func() error { return p.says("web-1", fleet.Loaded, third) })
+	d.becomes(fleet.Loaded, second)
+	within(t, 15*time.Second, func() error { return p.says("web-2", fleet.Loaded, second) })
 	if out, err := d.ctl("events", "--tail", "30"); err != nil || strings.Count(out, "fleet_activate") != 2 {
 		t.Errorf("want two activations, of the first bundle and the last: %v\n%s", err, out)
 	}
