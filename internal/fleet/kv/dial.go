@@ -13,6 +13,7 @@ import (
 
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials"
@@ -79,8 +80,15 @@ func Dial(e Endpoint) (*clientv3.Client, error) {
 		}
 		c.DialOptions = append(c.DialOptions, grpc.WithTransportCredentials(creds))
 	}
+	// gRPC's own pause grows to two minutes, which a fleet would wait after an outage of a few. Nodes stay spread out by its jitter.
+	pause := backoff.DefaultConfig
+	pause.MaxDelay = longestPause
+	c.DialOptions = append(c.DialOptions, grpc.WithConnectParams(grpc.ConnectParams{Backoff: pause, MinConnectTimeout: c.DialTimeout}))
 	return clientv3.New(c)
 }
+
+// longestPause is the most between two attempts to connect.
+const longestPause = 20 * time.Second
 
 // Reach waits until an endpoint answers, or says why the first one does not. The
 // error is a gRPC status of code Unavailable.
