@@ -52,7 +52,10 @@ func childActivateKilled(args []string) error {
 	if _, err := s.Activate(context.Background(), node, activation(st.GetSeq()+1, which, nil, bundleOf(which)...)); err != nil {
 		return err
 	}
-	fmt.Println("done", in.count)
+	in.mu.Lock()
+	count := in.count
+	in.mu.Unlock() // printing is a call that is counted
+	fmt.Println("done", count)
 	return nil
 }
 
