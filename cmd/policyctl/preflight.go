@@ -248,14 +248,19 @@ func (o *preflightFlags) credential() (*spawn.Credential, error) {
 	return c, nil
 }
 
-func (a *app) tellPreflight(form cli.Format, v *preflightAnswer) error {
-	var result error
+// foundOut is the exit code of a look at what a program needs: all of it is there, something is missing, or not all is known.
+func foundOut(starts, known bool) error {
 	switch {
-	case !v.Starts:
-		result = &cli.Exit{Code: cli.ExitRefused}
-	case !v.Known:
-		result = &cli.Exit{Code: cli.ExitUsage}
+	case !starts:
+		return &cli.Exit{Code: cli.ExitRefused}
+	case !known:
+		return &cli.Exit{Code: cli.ExitUsage}
 	}
+	return nil
+}
+
+func (a *app) tellPreflight(form cli.Format, v *preflightAnswer) error {
+	result := foundOut(v.Starts, v.Known)
 	if form == cli.JSON || form == cli.YAML {
 		return errors.Join(cli.WriteValue(a.out, form, v), result)
 	}

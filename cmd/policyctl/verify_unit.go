@@ -222,13 +222,7 @@ func (v *unitAnswer) rules() error {
 }
 
 func (a *app) tellUnit(form cli.Format, v *unitAnswer) error {
-	var result error
-	switch {
-	case !v.Starts:
-		result = &cli.Exit{Code: cli.ExitRefused}
-	case !v.Known:
-		result = &cli.Exit{Code: cli.ExitUsage}
-	}
+	result := foundOut(v.Starts, v.Known)
 	if form == cli.JSON || form == cli.YAML {
 		return errors.Join(cli.WriteValue(a.out, form, v), result)
 	}
