@@ -9,12 +9,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/containerd/nri/pkg/api"
 	"go.yaml.in/yaml/v4"
 
 	"policyd.dev/policyd/internal/containers"
+	"policyd.dev/policyd/internal/owned"
 	"policyd.dev/policyd/internal/paths"
 )
 
@@ -69,9 +69,8 @@ func (s *settings) trusted() error {
 	if err != nil {
 		return fmt.Errorf("configuration: %w", err)
 	}
-	owner := int(st.Sys().(*syscall.Stat_t).Uid)
-	if owner != 0 && owner != os.Geteuid() || st.Mode()&0o002 != 0 {
-		return fmt.Errorf("configuration: %s belongs to uid %d and has mode %04o; only root and uid %d may be able to write it", s.file, owner, st.Mode().Perm(), os.Geteuid())
+	if err := owned.Check(s.file, st); err != nil {
+		return fmt.Errorf("configuration: %w", err)
 	}
 	return nil
 }

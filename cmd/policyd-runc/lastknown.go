@@ -12,9 +12,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"syscall"
 
 	"policyd.dev/policyd/internal/ask"
+	"policyd.dev/policyd/internal/owned"
 )
 
 // last is what policyd said of a question, as it is kept for when it does not
@@ -64,18 +64,11 @@ func (s *settings) forget(q *ask.Question) { _ = os.Remove(s.lastFile(q)) }
 // only root or this user can have written it.
 func (s *settings) lastKnown(q *ask.Question) (*known, []byte, error) {
 	path := s.lastFile(q)
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	f, err := owned.Open(path)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer f.Close()
-	st, err := f.Stat()
-	if err != nil {
-		return nil, nil, err
-	}
-	if owner := int(st.Sys().(*syscall.Stat_t).Uid); !st.Mode().IsRegular() || st.Mode().Perm()&0o022 != 0 || owner != 0 && owner != os.Geteuid() {
-		return nil, nil, fmt.Errorf("%s is no regular file that only root or uid %d can write", path, os.Geteuid())
-	}
 	b, err := io.ReadAll(io.LimitReader(f, maxProfile+maxText))
 	if err != nil {
 		return nil, nil, err

@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"policyd.dev/policyd/internal/containers"
+	"policyd.dev/policyd/internal/owned"
 	"policyd.dev/policyd/internal/paths"
 )
 
@@ -83,9 +84,8 @@ func (s *settings) read() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	owner := int(st.Sys().(*syscall.Stat_t).Uid)
-	if owner != 0 && owner != os.Geteuid() || st.Mode()&0o002 != 0 {
-		return "", fmt.Errorf("%s belongs to uid %d and has mode %04o; only root and uid %d may be able to write it", s.file, owner, st.Mode().Perm(), os.Geteuid())
+	if err := owned.Check(s.file, st); err != nil {
+		return "", err
 	}
 	b, err := io.ReadAll(io.LimitReader(f, maxConfig+1))
 	if err == nil && len(b) > maxConfig {

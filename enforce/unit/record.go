@@ -5,15 +5,15 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
-	"syscall"
 	"time"
 
 	"policyd.dev/policyd/enforce/profile"
 	"policyd.dev/policyd/internal/errs"
+	"policyd.dev/policyd/internal/owned"
 )
 
 // Record is what a unit is started under. As a file it is three parts: a line with
@@ -92,24 +92,14 @@ func Decode(b []byte) (*Record, error) {
 // Read reads the file at a path, which must be a regular file that only root, or
 // the calling user, can have written.
 func Read(path string) (*Record, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
+	f, err := owned.Open(path)
+	if errors.Is(err, owned.ErrOthers) {
+		err = fmt.Errorf("%w: %w", errs.ErrInvalid, err)
+	}
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	st, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	owner, ok := st.Sys().(*syscall.Stat_t)
-	switch {
-	case !st.Mode().IsRegular() || !ok:
-		return nil, fmt.Errorf("%s: %w: no regular file", path, errs.ErrInvalid)
-	case owner.Uid != 0 && int(owner.Uid) != os.Geteuid():
-		return nil, fmt.Errorf("%s: %w: it belongs to uid %d and not to root", path, errs.ErrInvalid, owner.Uid)
-	case st.Mode().Perm()&0o022 != 0:
-		return nil, fmt.Errorf("%s: %w: others may write it (mode %04o)", path, errs.ErrInvalid, st.Mode().Perm())
-	}
 	b, err := io.ReadAll(io.LimitReader(f, int64(maxFile)+1))
 	if err != nil {
 		return nil, err

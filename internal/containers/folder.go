@@ -11,8 +11,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
+
+	"policyd.dev/policyd/internal/owned"
 )
 
 // Dir is where records lie below the runtime folder of policyd's (/run/policyd, $XDG_RUNTIME_DIR/policyd).
@@ -147,19 +148,14 @@ func names(dir string) ([]string, error) {
 // readFile reads one record, of a file that nobody but root and the caller can have written and that has the name the
 // record would be written to.
 func readFile(path string) (*Record, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	f, err := owned.Open(path)
+	if errors.Is(err, owned.ErrOthers) {
+		err = fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	st, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	owner := int(st.Sys().(*syscall.Stat_t).Uid)
-	if !st.Mode().IsRegular() || st.Mode().Perm()&0o022 != 0 || owner != 0 && owner != os.Geteuid() {
-		return nil, fmt.Errorf("%w: %s is no regular file that only root or uid %d can write", ErrInvalid, path, os.Geteuid())
-	}
 	b, err := io.ReadAll(io.LimitReader(f, maxRecord+1))
 	if err != nil {
 		return nil, err
