@@ -40,7 +40,7 @@ func Check(path string, st fs.FileInfo) error {
 	case owner.Uid != 0 && int(owner.Uid) != os.Geteuid():
 		return fmt.Errorf("%s: %w: it belongs to uid %d; nobody but root and uid %d may be able to write it", path, ErrOthers, owner.Uid, os.Geteuid())
 	case st.Mode().Perm()&0o022 != 0:
-		return fmt.Errorf("%s: %w: it has mode %04o; nobody but root and uid %d may be able to write it", path, ErrOthers, st.Mode().Perm(), os.Geteuid())
+		return fmt.Errorf("%s: %w: others may write it (mode %04o); nobody but root and uid %d may be able to write it", path, ErrOthers, st.Mode().Perm(), os.Geteuid())
 	}
 	return nil
 }
